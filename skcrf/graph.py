@@ -1,0 +1,416 @@
+"""Graphs and potentials: the one layout that everything behind the inference door shares.
+
+A batch is *one* graph with several parts, the examples. Nodes, edges and tables of an example are
+contiguous (`node_ptr`, `edge_ptr`, `table_ptr`), so what is computed for an example does not depend
+on which others it was packed with.
+"""
+
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+
+
+class Graph(NamedTuple):
+    """The structure of a batch of pairwise fields: index arrays only, all int64 and C-ordered.
+
+    Message ``2 * e + s`` is the one that edge ``e`` sends to its end ``edges[e, s]``.
+
+    Attributes
+    ----------
+    edges : ndarray of shape (n_edges, 2)
+        The two nodes of each edge; the rows of a table belong to the first.
+    node_ptr, edge_ptr, table_ptr : ndarray of shape (n_examples + 1,)
+        Where the nodes, edges and tables of each example start.
+    edge_table : ndarray of shape (n_edges,)
+        Which table an edge uses. Edges may share one, never across examples.
+    table_group : ndarray of shape (n_tables,)
+        The kind of edge a table is for (on a lattice: its direction); each has its own weights.
+    incident_ptr : ndarray of shape (n_nodes + 1,)
+        Where the entries of each node start in `incident`.
+    incident : ndarray of shape (2 * n_edges,)
+        The messages that arrive at each node.
+    schedule : ndarray of shape (2 * n_edges,)
+        The order of the messages in one iteration; those of an example are contiguous.
+    node_order : ndarray of shape (n_nodes,)
+        The order of the nodes in one iteration over nodes; on a lattice colour by colour.
+    shapes : ndarray of shape (n_examples, 2)
+        Height and width of the lattices, zeros for other graphs.
+    """
+
+    edges: np.ndarray
+    node_ptr: np.ndarray
+    edge_ptr: np.ndarray
+    table_ptr: np.ndarray
+    edge_table: np.ndarray
+    table_group: np.ndarray
+    incident_ptr: np.ndarray
+    incident: np.ndarray
+    schedule: np.ndarray
+    node_order: np.ndarray
+    shapes: np.ndarray
+
+    @property
+    def n_examples(self):
+        """Number of parts."""
+        return len(self.node_ptr) - 1
+
+    @property
+    def n_nodes(self):
+        """Number of nodes, over all examples."""
+        return len(self.node_order)
+
+    @property
+    def n_edges(self):
+        """Number of edges, over all examples."""
+        return len(self.edges)
+
+    @property
+    def n_tables(self):
+        """Number of tables, over all examples."""
+        return len(self.table_group)
+
+    @property
+    def node_example(self):
+        """ndarray of shape (n_nodes,): the example a node belongs to."""
+        return _owner(self.node_ptr)
+
+    @property
+    def edge_example(self):
+        """ndarray of shape (n_edges,): the example an edge belongs to."""
+        return _owner(self.edge_ptr)
+
+    @property
+    def table_example(self):
+        """ndarray of shape (n_tables,): the example a table belongs to."""
+        return _owner(self.table_ptr)
+
+
+class Potentials(NamedTuple):
+    """theta, or anything with its layout, such as a gradient with respect to it.
+
+    Attributes
+    ----------
+    unary : ndarray of shape (n_nodes, n_states)
+        ``theta(x_i)``; ``-inf`` forbids a state.
+    tables : ndarray of shape (n_tables, n_states, n_states)
+        ``theta(x_i, x_j)``; the edges' tables are ``tables[graph.edge_table]``.
+    """
+
+    unary: np.ndarray
+    tables: np.ndarray
+
+
+def _owner(ptr):
+    return np.repeat(np.arange(len(ptr) - 1), np.diff(ptr))
+
+
+def _single(n_nodes, edges, *, forward, tied_groups=None, node_order=None, shape=(0, 0)):
+    """Build the graph of one example.
+
+    `forward` lists the messages of one half of each sweep, a list of arrays: a sweep sends them in
+    order, then the opposite messages in the opposite order. `tied_groups` is the group of each edge
+    when edges of a group share a table, None for a table an edge.
+    """
+    edges = np.ascontiguousarray(edges, dtype=np.int64).reshape(-1, 2)
+    n_edges = len(edges)
+    arrivals = edges.ravel()  # entry 2 e + s is where message 2 e + s arrives
+    schedule = [part for sweep in forward for part in (sweep, (sweep ^ 1)[::-1])]
+    if tied_groups is None:
+        edge_table, table_group = np.arange(n_edges), np.zeros(n_edges)
+    else:
+        table_group, edge_table = np.unique(tied_groups, return_inverse=True)
+    return _canonical(
+        Graph(
+            edges=edges,
+            node_ptr=[0, n_nodes],
+            edge_ptr=[0, n_edges],
+            table_ptr=[0, len(table_group)],
+            edge_table=edge_table,
+            table_group=table_group,
+            incident_ptr=np.concatenate([[0], np.cumsum(np.bincount(arrivals, minlength=n_nodes))]),
+            incident=np.argsort(arrivals, kind="stable"),
+            schedule=np.concatenate(schedule) if schedule else [],
+            node_order=np.arange(n_nodes) if node_order is None else node_order,
+            shapes=[shape],
+        )
+    )
+
+
+def _canonical(graph):
+    # One dtype and memory order for every array: each other variant is a compilation of its own.
+    return Graph(*(np.ascontiguousarray(array, dtype=np.int64) for array in graph))
+
+
+# The neighbours of a pixel that make its edges, (down, right), by connectivity. Their order is the
+# order of the sweeps: right and left, down and up, then the diagonals.
+_OFFSETS = {4: [(0, 1), (1, 0)], 8: [(0, 1), (1, 0), (1, 1), (1, -1)]}
+
+
+@lru_cache(maxsize=32)
+def lattice(height, width, connectivity=4, tied=True):
+    """Make the lattice of a `height` x `width` image; pixel (r, c) is node ``r * width + c``.
+
+    Parameters
+    ----------
+    height, width : int
+        Size of the image.
+    connectivity : {4, 8}, default=4
+        Neighbours of a pixel.
+    tied : bool, default=True
+        Whether all edges of a direction share one table.
+
+    Returns
+    -------
+    graph : Graph
+        The graph, with edges grouped by direction. Do not write to it: it is shared.
+    """
+    node = np.arange(height * width).reshape(height, width)
+    edges, groups, forward, n_edges = [], [], [], 0
+    for group, (down, right) in enumerate(_OFFSETS[connectivity]):
+        first = node[: height - down, max(0, -right) : width - max(0, right)].ravel()
+        edges.append(np.stack([first, first + down * width + right], axis=1))
+        groups.append(np.full(len(first), group))
+        forward.append(2 * np.arange(n_edges, n_edges + len(first)) + 1)
+        n_edges += len(first)
+    row, column = np.divmod(node.ravel(), width)
+    # No two neighbours have one colour, so that the nodes of a colour may be visited at once.
+    colour = (row + column) % 2 if connectivity == 4 else 2 * (row % 2) + column % 2
+    groups = np.concatenate(groups)
+    graph = _single(
+        height * width,
+        np.concatenate(edges),
+        forward=forward,
+        tied_groups=groups if tied else None,
+        node_order=np.argsort(colour, kind="stable"),
+        shape=(height, width),
+    )
+    if not tied:
+        graph = graph._replace(table_group=np.ascontiguousarray(groups, dtype=np.int64))
+    return graph
+
+
+def chain(length, tied=True):
+    """Make a chain: node i is joined to node i + 1.
+
+    Parameters
+    ----------
+    length : int
+        Number of nodes.
+    tied : bool, default=True
+        Whether all edges share one table.
+
+    Returns
+    -------
+    graph : Graph
+        The graph.
+    """
+    first = np.arange(length - 1)
+    return from_edges(length, np.stack([first, first + 1], axis=1), tied=tied)
+
+
+def from_edges(n_nodes, edges, tied=False):
+    """Make the graph of one example from a list of edges.
+
+    Parameters
+    ----------
+    n_nodes : int
+        Number of nodes.
+    edges : array-like of shape (n_edges, 2)
+        Pairs of different nodes, in any order and direction.
+    tied : bool, default=False
+        Whether all edges share one table.
+
+    Returns
+    -------
+    graph : Graph
+        The graph, its edges in the order given. Messages run from low nodes to high ones, then back.
+    """
+    edges = np.asarray(edges, dtype=np.int64).reshape(-1, 2)
+    low_first = np.lexsort((edges.max(axis=1), edges.min(axis=1)))
+    towards_high = (edges[:, 1] > edges[:, 0]).astype(np.int64)
+    return _single(
+        n_nodes,
+        edges,
+        forward=[(2 * np.arange(len(edges)) + towards_high)[low_first]],
+        tied_groups=np.zeros(len(edges)) if tied else None,
+    )
+
+
+def isolated(n_examples):
+    """Make a batch of `n_examples` fields of one node each, and no edge.
+
+    Parameters
+    ----------
+    n_examples : int
+        Number of fields.
+
+    Returns
+    -------
+    graph : Graph
+        The graph.
+    """
+    return without_edges(pack([from_edges(n_examples, [])]))._replace(
+        node_ptr=np.arange(n_examples + 1),
+        edge_ptr=np.zeros(n_examples + 1, dtype=np.int64),
+        table_ptr=np.zeros(n_examples + 1, dtype=np.int64),
+        shapes=np.ones((n_examples, 2), dtype=np.int64),
+    )
+
+
+def without_edges(graph):
+    """Drop the edges: the graph of the independent model.
+
+    Parameters
+    ----------
+    graph : Graph
+        Any graph.
+
+    Returns
+    -------
+    graph : Graph
+        The same examples and nodes, no edges and no tables.
+    """
+    none = np.zeros(0, dtype=np.int64)
+    no_ptr = np.zeros_like(graph.node_ptr)
+    return graph._replace(
+        edges=none.reshape(0, 2),
+        edge_ptr=no_ptr,
+        table_ptr=no_ptr,
+        edge_table=none,
+        table_group=none,
+        incident_ptr=np.zeros_like(graph.incident_ptr),
+        incident=none,
+        schedule=none,
+    )
+
+
+def pack(graphs):
+    """Pack graphs into one batch.
+
+    Parameters
+    ----------
+    graphs : sequence of Graph
+        At least one graph; each may itself hold several examples.
+
+    Returns
+    -------
+    graph : Graph
+        One graph with all the examples, in order.
+    """
+    if len(graphs) == 1:
+        return graphs[0]
+    nodes = _starts([graph.n_nodes for graph in graphs])
+    edges = _starts([graph.n_edges for graph in graphs])
+    tables = _starts([graph.n_tables for graph in graphs])
+
+    def joined(name, starts, scale=1):
+        return np.concatenate([getattr(g, name) + scale * s for g, s in zip(graphs, starts, strict=True)])
+
+    def joined_ptr(name, starts):
+        ends = [getattr(g, name)[1:] + s for g, s in zip(graphs, starts, strict=True)]
+        return np.concatenate([[0], *ends])
+
+    messages = [2 * start for start in edges]
+    return _canonical(
+        Graph(
+            edges=joined("edges", nodes),
+            node_ptr=joined_ptr("node_ptr", nodes),
+            edge_ptr=joined_ptr("edge_ptr", edges),
+            table_ptr=joined_ptr("table_ptr", tables),
+            edge_table=joined("edge_table", tables),
+            table_group=np.concatenate([graph.table_group for graph in graphs]),
+            incident_ptr=joined_ptr("incident_ptr", messages),
+            incident=joined("incident", messages),
+            schedule=joined("schedule", messages),
+            node_order=joined("node_order", nodes),
+            shapes=np.concatenate([graph.shapes for graph in graphs]),
+        )
+    )
+
+
+def _starts(sizes):
+    return np.concatenate([[0], np.cumsum(sizes)[:-1]]).astype(np.int64)
+
+
+def clamp(theta, y):
+    """Forbid every state but the label at each labelled node.
+
+    Parameters
+    ----------
+    theta : Potentials
+        Potentials.
+    y : ndarray of shape (n_nodes,)
+        Labels, -1 where there is none.
+
+    Returns
+    -------
+    theta : Potentials
+        New unary potentials, the same tables.
+    """
+    forbidden = (y[:, None] >= 0) & (y[:, None] != np.arange(theta.unary.shape[1]))
+    return theta._replace(unary=np.where(forbidden, -np.inf, theta.unary))
+
+
+def augment(theta, y, cost=1.0):
+    """Add the Hamming loss of each state to the potentials, as max-margin learning asks.
+
+    Parameters
+    ----------
+    theta : Potentials
+        Potentials.
+    y : ndarray of shape (n_nodes,)
+        Labels, -1 where there is none; nothing is added there.
+    cost : float or ndarray of shape (n_nodes,), default=1.0
+        What a wrong label costs.
+
+    Returns
+    -------
+    theta : Potentials
+        New unary potentials, the same tables.
+    """
+    wrong = (y[:, None] >= 0) & (y[:, None] != np.arange(theta.unary.shape[1]))
+    return theta._replace(unary=theta.unary + wrong * np.reshape(cost, (-1, 1)))
+
+
+def score(graph, theta, x):
+    """Compute the score ``theta . f(x)`` of a configuration.
+
+    Parameters
+    ----------
+    graph : Graph
+        Structure.
+    theta : Potentials
+        Potentials.
+    x : ndarray of shape (n_nodes,)
+        The state of every node.
+
+    Returns
+    -------
+    score : ndarray of shape (n_examples,)
+        One score an example.
+    """
+    i, j = graph.edges.T
+    unary = theta.unary[np.arange(graph.n_nodes), x]
+    pairs = theta.tables[graph.edge_table, x[i], x[j]]
+    return sum_by_example(unary, graph.node_example, graph) + sum_by_example(pairs, graph.edge_example, graph)
+
+
+def sum_by_example(values, example, graph):
+    """Sum values over each example, in order, so that the sum does not depend on the packing.
+
+    Parameters
+    ----------
+    values : ndarray of shape (n,)
+        What to sum.
+    example : ndarray of shape (n,)
+        The example of each value.
+    graph : Graph
+        The batch.
+
+    Returns
+    -------
+    sums : ndarray of shape (n_examples,)
+        One sum an example.
+    """
+    return np.bincount(example, weights=values, minlength=graph.n_examples)

@@ -1,0 +1,128 @@
+"""The inference door: potentials go in, beliefs come out, and gradients go back the same way."""
+
+from abc import ABC, abstractmethod
+from typing import Any, NamedTuple
+
+import numpy as np
+from sklearn.base import BaseEstimator
+
+
+class Beliefs(NamedTuple):
+    """What an inference believes.
+
+    Attributes
+    ----------
+    mu : ndarray of shape (n_nodes, n_states)
+        Marginal of each node; one-hot where the inference maximises.
+    edge_mu : ndarray of shape (n_edges, n_states, n_states) or None
+        Marginal of each edge, if it was asked for.
+    log_z : ndarray of shape (n_examples,)
+        The (approximate) log-partition function; the score of `mu` where the inference maximises.
+    n_iter : ndarray of shape (n_examples,)
+        Iterations done.
+    converged : ndarray of shape (n_examples,)
+        Whether the iterations reached `tol`. True for methods that do not iterate, and where the
+        number of iterations is part of the definition (``tol=0``).
+    state : object
+        What `backward` needs; opaque.
+    """
+
+    mu: np.ndarray
+    edge_mu: np.ndarray | None
+    log_z: np.ndarray
+    n_iter: np.ndarray
+    converged: np.ndarray
+    state: Any
+
+
+class BaseInference(BaseEstimator, ABC):
+    """Base class of all inference methods.
+
+    Conventions
+    -----------
+    - n_states is the number of labels, the same for all nodes.
+    - theta is a `Potentials`: unary (n_nodes, n_states), tables (n_tables, n_states, n_states).
+      Entries are finite or -inf; at least one configuration of each example is possible.
+    - Examples of a batch do not influence each other.
+    - `tau` is the temperature: 1 sums, 0 maximises; a scalar, or one value a node.
+
+    The class attributes are claims, and the test suite holds every class to them.
+    """
+
+    #: Tasks the method can do: a subset of {"sum", "max", "mixed"}.
+    tasks = frozenset({"sum"})
+    #: Graphs on which the answer is exact: None, "forest" or "any".
+    exact_on = None
+    #: Which bound of the log-partition function `log_z` is at convergence: None, "upper" or "lower".
+    bound = None
+    #: What `backward` is right for: a subset of {"mu", "log_z"}.
+    differentiates = frozenset({"mu", "log_z"})
+
+    @abstractmethod
+    def forward(self, graph, theta, tau=1.0, *, edges=False, tape=False):
+        """Infer.
+
+        Parameters
+        ----------
+        graph : Graph
+            Structure of the batch.
+        theta : Potentials
+            Potentials.
+        tau : float or ndarray of shape (n_nodes,), default=1.0
+            Temperature: 1 sums, 0 maximises.
+        edges : bool, default=False
+            Whether the marginals of the edges are asked for.
+        tape : bool, default=False
+            Whether to remember each iteration, so that `backward` differentiates the very
+            iterations that were done. Methods that need no tape ignore it.
+
+        Returns
+        -------
+        beliefs : Beliefs
+            The answer.
+        """
+
+    @abstractmethod
+    def backward(self, beliefs, d_mu=None, d_edge_mu=None, d_log_z=None):
+        """Compute the vector-Jacobian product of `forward`.
+
+        Parameters
+        ----------
+        beliefs : Beliefs
+            What `forward` returned.
+        d_mu : ndarray of shape (n_nodes, n_states), default=None
+            Derivative of some value with respect to the node marginals.
+        d_edge_mu : ndarray of shape (n_edges, n_states, n_states), default=None
+            Derivative with respect to the edge marginals.
+        d_log_z : ndarray of shape (n_examples,), default=None
+            Derivative with respect to log_z.
+
+        Returns
+        -------
+        d_theta : Potentials
+            Derivative of that value with respect to theta.
+        """
+
+    def task_of(self, tau):
+        """Name the task that a temperature asks for, or refuse it.
+
+        Parameters
+        ----------
+        tau : float or ndarray of shape (n_nodes,)
+            Temperature.
+
+        Returns
+        -------
+        task : {"sum", "max", "mixed"}
+            The task.
+        """
+        tau = np.asarray(tau, dtype=np.float64)
+        if not np.isin(tau, (0.0, 1.0)).all():
+            raise ValueError(f"tau must be 0 (maximise) or 1 (sum) at every node, got {tau!r}.")
+        task = "sum" if (tau == 1).all() else "max" if (tau == 0).all() else "mixed"
+        if task not in self.tasks:
+            raise ValueError(
+                f"tau asks {type(self).__name__} for the task {task!r}, "
+                f"but it can only do {sorted(self.tasks)}."
+            )
+        return task
