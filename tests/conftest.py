@@ -1,0 +1,42 @@
+"""Seeds, and the core suite.
+
+``SKCRF_TEST_SEED`` sets the seed of every random test: a number, several separated by commas, or "all".
+``NUMBA_DISABLE_JIT=1 pytest -m core`` runs the core suite without compiling anything.
+"""
+
+import os
+
+import pytest
+
+#: Modules quick enough to be run with the kernels as plain Python.
+CORE = {
+    "test_graph",
+    "test_inference",
+    "test_gradients",
+    "test_losses",
+    "test_features",
+    "test_extreme",
+}
+
+
+def _seeds():
+    wanted = os.environ.get("SKCRF_TEST_SEED", "0")
+    return list(range(10)) if wanted == "all" else [int(seed) for seed in wanted.split(",")]
+
+
+@pytest.fixture(params=_seeds(), ids="seed{}".format)
+def seed(request):
+    """Seed of a random test."""
+    return request.param
+
+
+def pytest_configure(config):
+    """Register the marker."""
+    config.addinivalue_line("markers", "core: run a second time under NUMBA_DISABLE_JIT=1")
+
+
+def pytest_collection_modifyitems(items):
+    """Mark the core suite."""
+    for item in items:
+        if item.path.stem in CORE:
+            item.add_marker(pytest.mark.core)

@@ -1,0 +1,242 @@
+"""Slow, obvious answers, by enumeration and by the definitions.
+
+Nothing here may come from the package but the two containers: whatever is computed is computed again,
+from the formulas (D13 is the paper they are numbered by).
+"""
+
+from itertools import combinations, product
+from typing import NamedTuple
+
+import numpy as np
+
+from skcrf.graph import Graph, Potentials
+
+
+class Part(NamedTuple):
+    """One example, with nodes counted from zero and a table for every edge."""
+
+    unary: np.ndarray
+    edges: np.ndarray
+    tables: np.ndarray
+
+
+def parts(graph: Graph, theta: Potentials):
+    """List the examples of a batch."""
+    found = []
+    for example in range(len(graph.node_ptr) - 1):
+        first, last = graph.node_ptr[example], graph.node_ptr[example + 1]
+        chosen = range(graph.edge_ptr[example], graph.edge_ptr[example + 1])
+        tables = [theta.tables[graph.edge_table[e]] for e in chosen]
+        k = theta.unary.shape[1]
+        found.append(
+            Part(
+                unary=theta.unary[first:last],
+                edges=np.array([graph.edges[e] - first for e in chosen], dtype=int).reshape(-1, 2),
+                tables=np.array(tables, dtype=float).reshape(-1, k, k),
+            )
+        )
+    return found
+
+
+def configurations(part):
+    """List all configurations, an array of shape (n_states ** n_nodes, n_nodes)."""
+    n_nodes, n_states = part.unary.shape
+    return np.array(list(product(range(n_states), repeat=n_nodes)))
+
+
+def scores(part, x):
+    """Compute theta . f(x) for each row of x."""
+    total = np.zeros(len(x))
+    for i, unary in enumerate(part.unary):
+        total += unary[x[:, i]]
+    for (i, j), table in zip(part.edges, part.tables, strict=True):
+        total += table[x[:, i], x[:, j]]
+    return total
+
+
+def logsumexp(values):
+    """Compute log(sum(exp(values))), of at least one value that is not -inf."""
+    top = np.max(values)
+    return top + np.log(np.sum(np.exp(values - top)))
+
+
+def log_z(graph, theta):
+    """Compute the log-partition function of each example (D13 Eq 3)."""
+    return np.array([logsumexp(scores(part, configurations(part))) for part in parts(graph, theta)])
+
+
+def marginals(graph, theta):
+    """Compute the marginals of nodes and edges, mu and edge_mu."""
+    k = theta.unary.shape[1]
+    mu, edge_mu = [], []
+    for part in parts(graph, theta):
+        x = configurations(part)
+        score = scores(part, x)
+        p = np.exp(score - logsumexp(score))
+        for i in range(len(part.unary)):
+            mu.append([p[x[:, i] == a].sum() for a in range(k)])
+        for i, j in part.edges:
+            agree = [p[(x[:, i] == a) & (x[:, j] == b)].sum() for a in range(k) for b in range(k)]
+            edge_mu.append(np.reshape(agree, (k, k)))
+    return np.array(mu), np.array(edge_mu).reshape(-1, k, k)
+
+
+def max_score(graph, theta):
+    """Compute the score of the best configuration of each example."""
+    return np.array([scores(part, configurations(part)).max() for part in parts(graph, theta)])
+
+
+def best_configurations(graph, theta, *, atol=1e-9):
+    """List, for each example, all configurations whose score is the best one."""
+    best = []
+    for part in parts(graph, theta):
+        x = configurations(part)
+        score = scores(part, x)
+        best.append({tuple(row) for row in x[score >= score.max() - atol]})
+    return best
+
+
+def log_probability(graph, theta, y):
+    """Compute log p(labels), hidden ones (-1) summed out (D13 Eq 21), for each example."""
+    answers = []
+    for example, part in enumerate(parts(graph, theta)):
+        labels = y[graph.node_ptr[example] : graph.node_ptr[example + 1]]
+        x = configurations(part)
+        agree = ((labels < 0) | (x == labels)).all(axis=1)
+        score = scores(part, x)
+        answers.append(logsumexp(score[agree]) - logsumexp(score))
+    return np.array(answers)
+
+
+def _xlogy(x, y):
+    """Compute x log y with 0 log 0 = 0."""
+    x, y = np.broadcast_arrays(x, y)
+    return np.sum([a * np.log(b) for a, b in zip(x.ravel(), y.ravel(), strict=True) if a > 0])
+
+
+def _dot(theta, mu):
+    """Compute theta . mu; a forbidden state that has no mass costs nothing."""
+    return np.sum([t * m for t, m in zip(np.ravel(theta), np.ravel(mu), strict=True) if m > 0])
+
+
+def free_energy(graph, theta, mu, edge_mu, rho):
+    """Compute theta . mu + H(mu) (D13 Eq 13, 16, 17) of each example; rho = 1 is Bethe's.
+
+    `rho` is a number, or one an edge.
+    """
+    rho = np.broadcast_to(np.asarray(rho, dtype=float), len(graph.edges))
+    answers = []
+    for example, part in enumerate(parts(graph, theta)):
+        m = mu[graph.node_ptr[example] : graph.node_ptr[example + 1]]
+        value = _dot(part.unary, m) - _xlogy(m, m)
+        for local, (i, j) in enumerate(part.edges):
+            e = graph.edge_ptr[example] + local
+            joint = edge_mu[e]
+            information = _xlogy(joint, joint) - _xlogy(joint, np.outer(m[i], m[j]))
+            value += _dot(part.tables[local], joint) - rho[e] * information
+        answers.append(value)
+    return np.array(answers)
+
+
+def mean_field_objective(graph, theta, mu):
+    """Compute theta . mu + H(mu) of a fully factorised mu (D13 Eq 10, 12) of each example."""
+    answers = []
+    for example, part in enumerate(parts(graph, theta)):
+        m = mu[graph.node_ptr[example] : graph.node_ptr[example + 1]]
+        value = _dot(part.unary, m) - _xlogy(m, m)
+        for (i, j), table in zip(part.edges, part.tables, strict=True):
+            value += _dot(table, np.outer(m[i], m[j]))
+        answers.append(value)
+    return np.array(answers)
+
+
+def trw(graph, theta, rho, n_iter, *, damp=None):
+    """Run `n_iter` iterations of D13 Eq 18 from uniform messages; return mu and edge_mu.
+
+    `damp(new, old)` mixes a normalised update with the message it replaces; None keeps the update.
+    Message 2 e + s goes from edge e to its end edges[e, s]; they are visited in the order of the schedule.
+    """
+    k = theta.unary.shape[1]
+    rho = np.broadcast_to(np.asarray(rho, dtype=float), len(graph.edges))
+    message = {(e, s): np.full(k, 1 / k) for e in range(len(graph.edges)) for s in (0, 1)}
+
+    def product_at(i):
+        """e^theta(x_i) prod_d m_d(x_i)^rho_d."""
+        value = np.exp(theta.unary[i] - theta.unary[i].max())
+        for (e, s), m in message.items():
+            if graph.edges[e, s] == i:
+                value = value * m ** rho[e]
+        return value
+
+    def factor(e):
+        table = theta.tables[graph.edge_table[e]] / rho[e]
+        return np.exp(table - table.max())
+
+    def cavity(e, s):
+        """The product at an end of an edge, without what the edge itself said there."""
+        told = message[e, s]
+        return np.divide(product_at(graph.edges[e, s]), told, out=np.zeros(k), where=told > 0)
+
+    for _ in range(n_iter):
+        for number in graph.schedule:
+            e, s = number // 2, number % 2
+            towards = factor(e) if s == 1 else factor(e).T  # rows: where the message comes from
+            new = cavity(e, 1 - s) @ towards
+            new = new / new.sum()
+            message[e, s] = new if damp is None else damp(new, message[e, s])
+
+    mu = np.array([product_at(i) for i in range(len(graph.node_order))])
+    edge_mu = np.array([factor(e) * np.outer(cavity(e, 0), cavity(e, 1)) for e in range(len(graph.edges))])
+    edge_mu = edge_mu.reshape(-1, k, k)
+    return mu / mu.sum(axis=1, keepdims=True), edge_mu / edge_mu.sum(axis=(1, 2), keepdims=True)
+
+
+def mean_field(graph, theta, n_iter):
+    """Run `n_iter` iterations of the update of D13 section 3.2 from uniform marginals; return mu.
+
+    Nodes are visited in the order of the graph. Potentials have to be finite.
+    """
+    n_nodes, k = theta.unary.shape
+    mu = np.full((n_nodes, k), 1 / k)
+    for _ in range(n_iter):
+        for i in graph.node_order:
+            field = theta.unary[i].copy()
+            for e, (a, b) in enumerate(graph.edges):
+                table = theta.tables[graph.edge_table[e]]
+                if a == i:
+                    field += table @ mu[b]
+                if b == i:
+                    field += mu[a] @ table
+            weight = np.exp(field - field.max())
+            mu[i] = weight / weight.sum()
+    return mu
+
+
+def n_components(n_nodes, edges):
+    """Count the connected components of a graph."""
+    component = list(range(n_nodes))
+    for i, j in edges:
+        component = [component[j] if c == component[i] else c for c in component]
+    return len(set(component))
+
+
+def is_forest(graph):
+    """Tell whether no example of a batch has a cycle."""
+    return len(graph.edges) == len(graph.node_order) - n_components(len(graph.node_order), graph.edges)
+
+
+def tree_distribution_slack(part, rho):
+    """Measure by how much rho breaks the conditions of the spanning tree polytope; 0 for a valid one.
+
+    rho gives edge appearance probabilities of some distribution over spanning forests that reach as
+    far as they can if and only if it is non-negative, no set of nodes S holds more than |S| - 1, and
+    the whole holds n_nodes - n_components (Edmonds).
+    """
+    n_nodes = len(part.unary)
+    broken = [max(0.0, -value) for value in rho]
+    for size in range(1, n_nodes + 1):
+        for chosen in combinations(range(n_nodes), size):
+            inside = sum(r for (i, j), r in zip(part.edges, rho, strict=True) if i in chosen and j in chosen)
+            broken.append(max(0.0, inside - (size - 1)))
+    broken.append(abs(sum(rho) - (n_nodes - n_components(n_nodes, part.edges))))
+    return max(broken)

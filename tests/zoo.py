@@ -1,0 +1,145 @@
+"""A zoo of small graphs, and potentials to go with them."""
+
+import numpy as np
+from reference import is_forest
+
+from skcrf.graph import Potentials, chain, from_edges, isolated, lattice, pack
+
+#: One example each, small enough to enumerate.
+SINGLES = {
+    "single": from_edges(1, []),
+    "no_edges": from_edges(3, []),
+    "pair": from_edges(2, [(0, 1)]),
+    "pair_reversed": from_edges(2, [(1, 0)]),
+    "chain": chain(4),
+    "chain_untied": chain(4, tied=False),
+    "chain_shuffled": from_edges(5, [(3, 0), (4, 2), (0, 4), (2, 1)]),
+    "star": from_edges(5, [(0, 1), (2, 0), (0, 3), (4, 0)]),
+    "star_tied": from_edges(4, [(3, 0), (3, 1), (3, 2)], tied=True),
+    "tree": from_edges(6, [(5, 0), (0, 3), (3, 1), (3, 4), (2, 5)]),
+    "forest": from_edges(6, [(1, 4), (3, 0), (3, 5)]),
+    "lonely": from_edges(4, [(2, 0), (2, 3)]),
+    "cycle": from_edges(4, [(0, 1), (1, 2), (2, 3), (3, 0)]),
+    "cycle_tied": from_edges(3, [(0, 1), (1, 2), (2, 0)], tied=True),
+    "bridge": from_edges(5, [(1, 0), (1, 2), (0, 2), (2, 4), (4, 3)]),
+    "lonely_cycle": from_edges(5, [(4, 2), (2, 1), (1, 4)]),
+    "complete": from_edges(4, [(0, 1), (0, 2), (3, 0), (1, 2), (3, 1), (2, 3)]),
+    "lattice_1x1": lattice(1, 1),
+    "lattice_1x4": lattice(1, 4),
+    "lattice_4x1": lattice(4, 1, tied=False),
+    "lattice_2x2": lattice(2, 2),
+    "lattice_2x3": lattice(2, 3),
+    "lattice_3x2_untied": lattice(3, 2, tied=False),
+    "lattice_2x2_diagonal": lattice(2, 2, connectivity=8),
+    "lattice_1x3_diagonal": lattice(1, 3, connectivity=8),
+    "lattice_2x3_diagonal_untied": lattice(2, 3, connectivity=8, tied=False),
+}
+
+#: Several examples each.
+BATCHES = {
+    "isolated": isolated(3),
+    "chains": pack([chain(3), chain(1), chain(4)]),
+    "lattices": pack([lattice(2, 2), lattice(1, 3), lattice(2, 3)]),
+    "equal_lattices": pack([lattice(2, 2), lattice(2, 2)]),
+    "lattices_untied": pack([lattice(2, 2, tied=False), lattice(3, 1, tied=False)]),
+    "diagonal_lattices": pack([lattice(2, 2, connectivity=8), lattice(1, 2, connectivity=8)]),
+    "mixed": pack([SINGLES["single"], SINGLES["cycle"], SINGLES["lonely"], SINGLES["lattice_2x2"]]),
+    "edgeless_inside": pack([SINGLES["chain"], SINGLES["no_edges"], SINGLES["cycle_tied"]]),
+    "packed_twice": pack([pack([SINGLES["pair_reversed"], SINGLES["forest"]]), chain(2)]),
+}
+
+GRAPHS = SINGLES | BATCHES
+FORESTS = {name: graph for name, graph in GRAPHS.items() if is_forest(graph)}
+LOOPY = {name: graph for name, graph in GRAPHS.items() if name not in FORESTS}
+EDGELESS = {name: graph for name, graph in GRAPHS.items() if graph.n_edges == 0}
+
+#: A few that between them have everything: for checks that cost more.
+FEW = {
+    name: GRAPHS[name]
+    for name in ("single", "lonely", "star_tied", "complete", "lattice_2x3", "lattice_2x2_diagonal", "mixed")
+}
+
+
+def normal(graph, n_states, rng, *, strength=1.0):
+    """Draw potentials from a normal distribution; `strength` is the deviation of the tables."""
+    return Potentials(
+        unary=rng.normal(size=(graph.n_nodes, n_states)),
+        tables=strength * rng.normal(size=(graph.n_tables, n_states, n_states)),
+    )
+
+
+def attractive(graph, n_states, rng, *, strength=1.0):
+    """Draw potentials in which neighbours like to agree."""
+    theta = normal(graph, n_states, rng, strength=0.1 * strength)
+    return theta._replace(tables=theta.tables + strength * np.eye(n_states))
+
+
+def forbidden(graph, n_states, rng, *, strength=1.0, share=0.4):
+    """Draw potentials with a share of -inf that leaves at least one configuration possible."""
+    theta = normal(graph, n_states, rng, strength=strength)
+    x = rng.integers(n_states, size=graph.n_nodes)
+    unary_off = rng.random(theta.unary.shape) < share
+    unary_off[np.arange(graph.n_nodes), x] = False
+    tables_off = rng.random(theta.tables.shape) < share
+    for e, (i, j) in enumerate(graph.edges):
+        tables_off[graph.edge_table[e], x[i], x[j]] = False
+    return Potentials(
+        unary=np.where(unary_off, -np.inf, theta.unary),
+        tables=np.where(tables_off, -np.inf, theta.tables),
+    )
+
+
+def forbidden_unary(graph, n_states, rng, *, strength=1.0):
+    """Draw potentials in which only states of single nodes are forbidden."""
+    theta = normal(graph, n_states, rng, strength=strength)
+    return theta._replace(unary=forbidden(graph, n_states, rng).unary)
+
+
+def extreme(graph, n_states, rng, *, size=1e4):
+    """Draw potentials of about the largest size that is promised to work."""
+    return Potentials(
+        unary=size * rng.uniform(-1, 1, size=(graph.n_nodes, n_states)),
+        tables=size * rng.uniform(-1, 1, size=(graph.n_tables, n_states, n_states)),
+    )
+
+
+def constant(graph, n_states, rng):
+    """Make potentials that are all zero: every configuration is as good as any other."""
+    return Potentials(
+        unary=np.zeros((graph.n_nodes, n_states)), tables=np.zeros((graph.n_tables, n_states, n_states))
+    )
+
+
+#: name -> function(graph, n_states, rng), of potentials with a moderate, finite range or forbidden states.
+POTENTIALS = {"normal": normal, "attractive": attractive, "forbidden": forbidden, "constant": constant}
+
+
+def labels(graph, n_states, rng, *, hidden=0.0):
+    """Draw labels, a share of them hidden (-1)."""
+    y = rng.integers(n_states, size=graph.n_nodes)
+    return np.where(rng.random(graph.n_nodes) < hidden, -1, y)
+
+
+def split(graph, theta):
+    """Take a batch of single examples apart, the opposite of `pack`; a list of (graph, theta)."""
+    examples = []
+    for e in range(graph.n_examples):
+        nodes = slice(graph.node_ptr[e], graph.node_ptr[e + 1])
+        edges = slice(graph.edge_ptr[e], graph.edge_ptr[e + 1])
+        tables = slice(graph.table_ptr[e], graph.table_ptr[e + 1])
+        messages = slice(2 * edges.start, 2 * edges.stop)
+        one = graph._replace(
+            edges=graph.edges[edges] - nodes.start,
+            node_ptr=graph.node_ptr[e : e + 2] - nodes.start,
+            edge_ptr=graph.edge_ptr[e : e + 2] - edges.start,
+            table_ptr=graph.table_ptr[e : e + 2] - tables.start,
+            edge_table=graph.edge_table[edges] - tables.start,
+            table_group=graph.table_group[tables],
+            incident_ptr=graph.incident_ptr[nodes.start : nodes.stop + 1] - messages.start,
+            incident=graph.incident[messages] - messages.start,
+            schedule=graph.schedule[messages] - messages.start,
+            node_order=graph.node_order[nodes] - nodes.start,
+            shapes=graph.shapes[e : e + 1],
+        )
+        examples.append((one, Potentials(theta.unary[nodes].copy(), theta.tables[tables].copy())))
+    return examples
