@@ -396,6 +396,24 @@ def score(graph, theta, x):
     return sum_by_example(unary, graph.node_example, graph) + sum_by_example(pairs, graph.edge_example, graph)
 
 
+def outer(graph, mu):
+    """Compute the edge marginals of a field whose nodes are independent.
+
+    Parameters
+    ----------
+    graph : Graph
+        Structure.
+    mu : ndarray of shape (n_nodes, n_states)
+        Node marginals, or a one-hot configuration.
+
+    Returns
+    -------
+    edge_mu : ndarray of shape (n_edges, n_states, n_states)
+        Products of the marginals of both ends.
+    """
+    return mu[graph.edges[:, 0], :, None] * mu[graph.edges[:, 1], None, :]
+
+
 def sum_by_example(values, example, graph):
     """Sum values over each example, in order, so that the sum does not depend on the packing.
 

@@ -1,7 +1,18 @@
 """Inference methods, by name."""
 
 from skcrf.inference._base import BaseInference, Beliefs
+from skcrf.inference.bp import BP
+from skcrf.inference.bruteforce import BruteForce
+from skcrf.inference.mean_field import MeanField
+from skcrf.inference.tree import Tree
+from skcrf.inference.trw import TRW
 
-INFERENCE = {}
+INFERENCE = {
+    "bp": BP,
+    "bruteforce": BruteForce,
+    "mean_field": MeanField,
+    "tree": Tree,
+    "trw": TRW,
+}
 
-__all__ = ["INFERENCE", "BaseInference", "Beliefs"]
+__all__ = ["BP", "INFERENCE", "TRW", "BaseInference", "Beliefs", "BruteForce", "MeanField", "Tree"]

@@ -1,0 +1,120 @@
+"""Fixed-point iterations and their two reverses, written once for all methods that iterate.
+
+A method brings a `step` that advances the state of the active examples in place, and a `step_vjp`
+that pulls the adjoint of the state back through one such step. Every example stops by itself, so
+its answer does not depend on the batch it is in.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from skcrf._numerics import max_abs_by_part
+
+
+class Trace(NamedTuple):
+    """How an iteration went.
+
+    Attributes
+    ----------
+    state : ndarray of shape (n_rows, n_states)
+        Where it ended.
+    n_iter, converged : ndarray of shape (n_examples,)
+        Steps done, and whether they reached `tol`.
+    tape : list of (state, active) pairs, or None
+        The state before each step and the examples that took it.
+    """
+
+    state: np.ndarray
+    n_iter: np.ndarray
+    converged: np.ndarray
+    tape: list | None
+
+
+def iterate(step, state, n_examples, *, max_iter, tol, tape):
+    """Repeat a step.
+
+    Parameters
+    ----------
+    step : callable
+        ``step(state, active)`` advances the rows of the active examples in place and returns the
+        change of each example, ndarray of shape (n_examples,).
+    state : ndarray of shape (n_rows, n_states)
+        Where to start; changed in place.
+    n_examples : int
+        Number of examples.
+    max_iter : int
+        Steps at most.
+    tol : float
+        An example stops when its change is at most `tol`. 0 for exactly `max_iter` steps: the
+        truncated answer, which counts as converged by definition.
+    tape : bool
+        Whether to record.
+
+    Returns
+    -------
+    trace : Trace
+        The result.
+    """
+    active = np.ones(n_examples, dtype=bool)
+    n_iter = np.zeros(n_examples, dtype=np.int64)
+    records = [] if tape else None
+    for _ in range(max_iter):
+        if tape:
+            records.append((state.copy(), active.copy()))
+        change = step(state, active)
+        n_iter += active
+        if tol > 0:
+            active &= change > tol
+            if not active.any():
+                break
+    return Trace(state, n_iter, ~active if tol > 0 else np.ones(n_examples, dtype=bool), records)
+
+
+def reverse_tape(step_vjp, trace, d_state):
+    """Pull an adjoint back through the very steps that were recorded (D13 section 7).
+
+    Parameters
+    ----------
+    step_vjp : callable
+        ``step_vjp(before, state, active, d_state)`` takes `state` back to `before` and `d_state` to
+        the adjoint there, both in place, accumulating what belongs to theta.
+    trace : Trace
+        With a tape.
+    d_state : ndarray of shape (n_rows, n_states)
+        Adjoint of the last state; changed in place.
+    """
+    state = trace.state.copy()
+    for before, active in reversed(trace.tape):
+        step_vjp(before, state, active, d_state)
+
+
+def reverse_fixed_point(step_vjp, trace, d_state, row_ptr, *, max_iter, tol):
+    """Iterate the adjoint at the fixed point; needs no tape.
+
+    At a fixed point every earlier step would have started from the same state, so the sum over an
+    endless past is a series of the same linear map. It is cut where its terms are relatively small.
+
+    Parameters
+    ----------
+    step_vjp : callable
+        As for `reverse_tape`.
+    trace : Trace
+        Converged.
+    d_state : ndarray of shape (n_rows, n_states)
+        Adjoint of the state; changed in place.
+    row_ptr : ndarray of shape (n_examples + 1,)
+        Where the rows of each example start.
+    max_iter : int
+        Terms at most.
+    tol : float
+        Relative size at which an example's series is cut.
+    """
+    state = trace.state.copy()
+    first = max_abs_by_part(d_state, row_ptr)
+    active = first > 0
+    for _ in range(max_iter):
+        if not active.any():
+            break
+        step_vjp(trace.state, state, active, d_state)
+        active &= max_abs_by_part(d_state, row_ptr) > tol * first

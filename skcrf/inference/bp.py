@@ -1,0 +1,53 @@
+"""Loopy belief propagation."""
+
+import numpy as np
+
+from skcrf.inference._messages import MessagePassing
+
+
+class BP(MessagePassing):
+    """Loopy belief propagation: sum-product, or max-product where it maximises.
+
+    D13 Eq 18 with every ``rho = 1``. Exact on forests once messages have crossed them; elsewhere an
+    approximation that often works well, without a bound and without a promise to converge. On a chain one
+    iteration is enough, on a lattice an iteration sweeps right, left, down and up.
+
+    Parameters
+    ----------
+    max_iter : int, default=10
+        Iterations, each of which sends every message once.
+    tol : float, default=0.0
+        With 0, exactly `max_iter` iterations are done and define the answer (truncated inference). Otherwise
+        iterate until no message changes by more than `tol`, at most `max_iter` times.
+    damping : float, default=0.0
+        Share of the old message that is kept, in the log domain; at least 0, below 1.
+
+    See Also
+    --------
+    TRW : The reweighted kind, with a convex objective and a bound.
+    Tree : Exact on forests in one go.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skcrf.graph import Potentials, chain
+    >>> from skcrf.inference import BP
+    >>> graph = chain(3)
+    >>> theta = Potentials(np.array([[0.0, 1.0], [0.0, 0.0], [0.0, 0.0]]), np.eye(2)[None])
+    >>> BP().forward(graph, theta).mu.round(3)
+    array([[0.269, 0.731],
+           [0.393, 0.607],
+           [0.451, 0.549]])
+    """
+
+    tasks = frozenset({"sum", "max"})
+    exact_on = "forest"
+
+    def __init__(self, max_iter=10, tol=0.0, damping=0.0):
+        self.max_iter = max_iter
+        self.tol = tol
+        self.damping = damping
+
+    def _plan(self, graph):
+        options = {"max_iter": self.max_iter, "tol": self.tol, "damping": self.damping, "tape": False}
+        return graph, np.ones(graph.n_edges), options

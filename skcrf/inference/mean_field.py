@@ -1,0 +1,205 @@
+"""Mean field: the best fully factorised approximation, D13 section 3.2 and Algorithm 2."""
+
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit
+
+from skcrf._numerics import log_normalise
+from skcrf.graph import Graph, Potentials, outer
+from skcrf.inference._base import BaseInference, Beliefs
+from skcrf.inference._fixed_point import Trace, iterate, reverse_fixed_point, reverse_tape
+
+# The energy that stands for a forbidden pair: a factorised distribution may not be able to avoid it, and an
+# expectation of -inf would forbid every state.
+_FORBIDDEN = -1e8
+
+
+@njit(cache=True, nogil=True)
+def _update(graph, theta, mu, node, out):
+    """The maximiser of the objective in the marginal of one node."""
+    for x in range(len(out)):
+        out[x] = theta.unary[node, x]
+    for p in range(graph.incident_ptr[node], graph.incident_ptr[node + 1]):
+        edge, side = graph.incident[p] >> 1, graph.incident[p] & 1
+        neighbour, table = graph.edges[edge, 1 - side], graph.edge_table[edge]
+        for x in range(len(out)):
+            for z in range(len(out)):
+                pair = theta.tables[table, x, z] if side == 0 else theta.tables[table, z, x]
+                out[x] += mu[neighbour, z] * pair
+    log_normalise(out)
+    for x in range(len(out)):
+        out[x] = np.exp(out[x])
+
+
+@njit(cache=True, nogil=True)
+def _update_vjp(graph, theta, mu, node, d_log, d_mu, d_theta):
+    """Push `d_log`, the adjoint of a node's update before normalisation, to its neighbours and theta."""
+    for x in range(len(d_log)):
+        d_theta.unary[node, x] += d_log[x]
+    for p in range(graph.incident_ptr[node], graph.incident_ptr[node + 1]):
+        edge, side = graph.incident[p] >> 1, graph.incident[p] & 1
+        neighbour, table = graph.edges[edge, 1 - side], graph.edge_table[edge]
+        for x in range(len(d_log)):
+            for z in range(len(d_log)):
+                if side == 0:
+                    d_theta.tables[table, x, z] += d_log[x] * mu[neighbour, z]
+                    d_mu[neighbour, z] += d_log[x] * theta.tables[table, x, z]
+                else:
+                    d_theta.tables[table, z, x] += d_log[x] * mu[neighbour, z]
+                    d_mu[neighbour, z] += d_log[x] * theta.tables[table, z, x]
+
+
+@njit(cache=True, nogil=True)
+def _ascend(graph, theta, mu, active):
+    """Update every node of the active examples once; returns the largest change in each."""
+    change = np.zeros(len(active))
+    new = np.empty(theta.unary.shape[1])
+    for example in range(len(active)):
+        if active[example]:
+            for p in range(graph.node_ptr[example], graph.node_ptr[example + 1]):
+                node = graph.node_order[p]
+                _update(graph, theta, mu, node, new)
+                for x in range(len(new)):
+                    change[example] = max(change[example], abs(new[x] - mu[node, x]))
+                    mu[node, x] = new[x]
+    return change
+
+
+@njit(cache=True, nogil=True)
+def _ascend_vjp(graph, theta, before, mu, active, d_mu, d_theta):
+    """Undo an iteration node by node, last first; `mu` ends as `before`."""
+    d_log = np.empty(theta.unary.shape[1])
+    for example in range(len(active)):
+        if active[example]:
+            for p in range(graph.node_ptr[example + 1] - 1, graph.node_ptr[example] - 1, -1):
+                node = graph.node_order[p]
+                mean = 0.0
+                for x in range(len(d_log)):
+                    mean += d_mu[node, x] * mu[node, x]
+                for x in range(len(d_log)):  # backnorm
+                    d_log[x] = mu[node, x] * (d_mu[node, x] - mean)
+                    d_mu[node, x] = 0.0
+                    mu[node, x] = before[node, x]
+                _update_vjp(graph, theta, mu, node, d_log, d_mu, d_theta)
+
+
+@njit(cache=True, nogil=True)
+def _objective(graph, theta, mu):
+    """log_z = theta . mu + H(mu), D13 Eq 10 and 12."""
+    n_states = theta.unary.shape[1]
+    log_z = np.zeros(len(graph.node_ptr) - 1)
+    for example in range(len(log_z)):
+        for node in range(graph.node_ptr[example], graph.node_ptr[example + 1]):
+            for x in range(n_states):
+                if mu[node, x] > 0:
+                    log_z[example] += mu[node, x] * (theta.unary[node, x] - np.log(mu[node, x]))
+        for edge in range(graph.edge_ptr[example], graph.edge_ptr[example + 1]):
+            i, j, table = graph.edges[edge, 0], graph.edges[edge, 1], graph.edge_table[edge]
+            for x in range(n_states):
+                for z in range(n_states):
+                    log_z[example] += mu[i, x] * mu[j, z] * theta.tables[table, x, z]
+    return log_z
+
+
+@njit(cache=True, nogil=True)
+def _objective_vjp(graph, theta, mu, d_log_z, through, d_mu, d_theta):
+    """Pull the derivative of log_z back to theta and, if it goes `through` the marginals, to them."""
+    n_states = theta.unary.shape[1]
+    for example in range(len(d_log_z)):
+        d_z = d_log_z[example]
+        for node in range(graph.node_ptr[example], graph.node_ptr[example + 1]):
+            for x in range(n_states):
+                d_theta.unary[node, x] += d_z * mu[node, x]
+                if through and mu[node, x] > 0:
+                    d_mu[node, x] += d_z * (theta.unary[node, x] - np.log(mu[node, x]) - 1.0)
+        for edge in range(graph.edge_ptr[example], graph.edge_ptr[example + 1]):
+            i, j, table = graph.edges[edge, 0], graph.edges[edge, 1], graph.edge_table[edge]
+            for x in range(n_states):
+                for z in range(n_states):
+                    d_theta.tables[table, x, z] += d_z * mu[i, x] * mu[j, z]
+                    if through:
+                        d_mu[i, x] += d_z * mu[j, z] * theta.tables[table, x, z]
+                        d_mu[j, z] += d_z * mu[i, x] * theta.tables[table, x, z]
+
+
+class _State(NamedTuple):
+    graph: Graph
+    theta: Potentials
+    trace: Trace
+
+
+class MeanField(BaseInference):
+    """Mean field by coordinate ascent, node after node.
+
+    Every update raises the objective, so it always converges, to a local maximum; its `log_z` is never above the
+    true one, after any number of iterations. Marginals tend to be too sure of themselves.
+
+    Parameters
+    ----------
+    max_iter : int, default=10
+        Iterations, each of which updates every node once.
+    tol : float, default=0.0
+        With 0, exactly `max_iter` iterations are done and define the answer (truncated inference). Otherwise
+        iterate until no marginal changes by more than `tol`, at most `max_iter` times.
+
+    See Also
+    --------
+    TRW : The bound from the other side.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skcrf.graph import Potentials, chain
+    >>> from skcrf.inference import MeanField
+    >>> theta = Potentials(np.array([[0.0, 1.0], [0.0, 0.0]]), np.eye(2)[None])
+    >>> MeanField(max_iter=100).forward(chain(2), theta).mu.round(3)
+    array([[0.224, 0.776],
+           [0.365, 0.635]])
+    """
+
+    bound = "lower"
+
+    def __init__(self, max_iter=10, tol=0.0):
+        self.max_iter = max_iter
+        self.tol = tol
+
+    def forward(self, graph, theta, tau=1.0, *, edges=False, tape=False):
+        self.task_of(tau)
+        theta = theta._replace(tables=np.maximum(theta.tables, _FORBIDDEN))
+        allowed = theta.unary > -np.inf
+        trace = iterate(
+            lambda mu, active: _ascend(graph, theta, mu, active),
+            allowed / allowed.sum(axis=1, keepdims=True),
+            graph.n_examples,
+            max_iter=self.max_iter,
+            tol=self.tol,
+            tape=tape,
+        )
+        mu = trace.state
+        edge_mu = outer(graph, mu) if edges else None
+        log_z = _objective(graph, theta, mu)
+        return Beliefs(mu, edge_mu, log_z, trace.n_iter, trace.converged, _State(graph, theta, trace))
+
+    def backward(self, beliefs, d_mu=None, d_edge_mu=None, d_log_z=None):
+        graph, theta, trace = beliefs.state
+        if trace.tape is None and self.tol == 0:
+            raise RuntimeError("A truncated inference is differentiated through its tape: use forward(tape=True).")
+        d_theta = Potentials(np.zeros_like(theta.unary), np.zeros_like(theta.tables))
+        d_state = np.zeros_like(theta.unary) if d_mu is None else np.array(d_mu, dtype=np.float64)
+        if d_edge_mu is not None:
+            i, j = graph.edges.T
+            np.add.at(d_state, i, np.einsum("exz,ez->ex", d_edge_mu, trace.state[j]))
+            np.add.at(d_state, j, np.einsum("exz,ex->ez", d_edge_mu, trace.state[i]))
+        if d_log_z is not None:
+            _objective_vjp(graph, theta, trace.state, d_log_z, trace.tape is not None, d_state, d_theta)
+
+        def step_vjp(before, mu, active, d_state):
+            _ascend_vjp(graph, theta, before, mu, active, d_state, d_theta)
+
+        if trace.tape is not None:
+            reverse_tape(step_vjp, trace, d_state)
+        else:
+            rows = graph.node_ptr
+            reverse_fixed_point(step_vjp, trace, d_state, rows, max_iter=self.max_iter, tol=self.tol)
+        return d_theta
