@@ -194,10 +194,10 @@ def trw(graph, theta, rho, n_iter, *, damp=None):
 def mean_field(graph, theta, n_iter):
     """Run `n_iter` iterations of the update of D13 section 3.2 from uniform marginals; return mu.
 
-    Nodes are visited in the order of the graph. Potentials have to be finite.
+    Nodes are visited in the order of the graph. Tables have to be finite; uniform means over the
+    states that are not forbidden.
     """
-    n_nodes, k = theta.unary.shape
-    mu = np.full((n_nodes, k), 1 / k)
+    mu = np.isfinite(theta.unary) / np.isfinite(theta.unary).sum(axis=1, keepdims=True)
     for _ in range(n_iter):
         for i in graph.node_order:
             field = theta.unary[i].copy()

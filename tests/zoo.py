@@ -23,6 +23,7 @@ SINGLES = {
     "cycle_tied": from_edges(3, [(0, 1), (1, 2), (2, 0)], tied=True),
     "bridge": from_edges(5, [(1, 0), (1, 2), (0, 2), (2, 4), (4, 3)]),
     "lonely_cycle": from_edges(5, [(4, 2), (2, 1), (1, 4)]),
+    "parallel": from_edges(3, [(0, 1), (1, 0), (1, 2)]),
     "complete": from_edges(4, [(0, 1), (0, 2), (3, 0), (1, 2), (3, 1), (2, 3)]),
     "lattice_1x1": lattice(1, 1),
     "lattice_1x4": lattice(1, 4),
@@ -118,6 +119,11 @@ def labels(graph, n_states, rng, *, hidden=0.0):
     """Draw labels, a share of them hidden (-1)."""
     y = rng.integers(n_states, size=graph.n_nodes)
     return np.where(rng.random(graph.n_nodes) < hidden, -1, y)
+
+
+def build(cls, **parameters):
+    """Make an instance of a class, with those of the parameters that it has."""
+    return cls(**{name: value for name, value in parameters.items() if name in cls().get_params()})
 
 
 def split(graph, theta):

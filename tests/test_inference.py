@@ -1,0 +1,481 @@
+"""Every inference method is held to its claims, to enumeration, and to a naive twin."""
+
+import numpy as np
+import pytest
+import reference
+import zoo
+from numba import config
+from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.base import clone
+
+from skcrf.graph import Potentials, from_edges, lattice, pack, score
+from skcrf.inference import INFERENCE
+from skcrf.inference.trw import spanning_tree_weights
+
+# Random models a check: plain Python is a hundred times slower than compiled kernels.
+MANY = 2 if config.DISABLE_JIT else 20
+
+CONVERGED = {"max_iter": 5000, "tol": 1e-13, "damping": 0.2}
+FINITE = {name: draw for name, draw in zoo.POTENTIALS.items() if name != "forbidden"}
+ITERATIVE = {name: cls for name, cls in INFERENCE.items() if "max_iter" in cls().get_params()}
+BOUNDING = {name: cls for name, cls in INFERENCE.items() if cls.bound}
+MAXIMISING = {name: cls for name, cls in INFERENCE.items() if "max" in cls.tasks}
+
+
+def each(argument, registry):
+    return pytest.mark.parametrize(argument, list(registry.values()), ids=list(registry))
+
+
+def exact_pairs():
+    """Every method with every graph on which it must be exact; all are where nothing interacts."""
+    pairs = []
+    for name, cls in INFERENCE.items():
+        graphs = {"any": zoo.GRAPHS, "forest": zoo.FORESTS, None: zoo.EDGELESS}[cls.exact_on]
+        for title, graph in graphs.items():
+            pairs.append(pytest.param(cls, graph, id=f"{name}-{title}"))
+    return pairs
+
+
+def possible_pairs(methods, graphs):
+    """Every method with every graph that it can be asked about: the exact ones refuse the others."""
+    pairs = []
+    for name, cls in methods.items():
+        for title, graph in graphs.items():
+            if "max_iter" in cls().get_params() or cls.exact_on == "any" or reference.is_forest(graph):
+                pairs.append(pytest.param(cls, graph, id=f"{name}-{title}"))
+    return pairs
+
+
+def assert_same(one, other):
+    """Bit for bit, nan nowhere."""
+    for field in ("mu", "edge_mu", "log_z", "n_iter", "converged"):
+        assert_array_equal(getattr(one, field), getattr(other, field), err_msg=field)
+
+
+def assert_beliefs_are_sound(beliefs, graph, n_states):
+    assert beliefs.mu.shape == (graph.n_nodes, n_states)
+    assert beliefs.edge_mu.shape == (graph.n_edges, n_states, n_states)
+    assert beliefs.log_z.shape == beliefs.n_iter.shape == beliefs.converged.shape == (graph.n_examples,)
+    assert beliefs.converged.dtype == bool
+    assert np.isfinite(beliefs.log_z).all()
+    assert beliefs.mu.min() >= 0
+    assert beliefs.edge_mu.min(initial=0.0) >= 0
+    assert_allclose(beliefs.mu.sum(axis=1), 1, rtol=0, atol=1e-12)
+    assert_allclose(beliefs.edge_mu.sum(axis=(1, 2)), 1, rtol=0, atol=1e-12)
+
+
+# Exactness
+
+
+@pytest.mark.parametrize("potentials", zoo.POTENTIALS)
+@pytest.mark.parametrize("cls, graph", exact_pairs())
+def test_exact_where_claimed(cls, graph, potentials, seed):
+    rng = np.random.default_rng(seed)
+    for n_states in (1, 2, 3):
+        theta = zoo.POTENTIALS[potentials](graph, n_states, rng)
+        beliefs = cls().forward(graph, theta, edges=True)
+        mu, edge_mu = reference.marginals(graph, theta)
+        assert_allclose(beliefs.mu, mu, rtol=0, atol=1e-10)
+        assert_allclose(beliefs.edge_mu, edge_mu, rtol=0, atol=1e-10)
+        assert_allclose(beliefs.log_z, reference.log_z(graph, theta), rtol=1e-10, atol=1e-10)
+        assert beliefs.converged.all()
+
+
+@pytest.mark.parametrize("potentials", zoo.POTENTIALS)
+@pytest.mark.parametrize("cls, graph", [pair for pair in exact_pairs() if "max" in pair.values[0].tasks])
+def test_exact_maximum_where_claimed(cls, graph, potentials, seed):
+    rng = np.random.default_rng(seed)
+    for n_states in (1, 2, 3):
+        theta = zoo.POTENTIALS[potentials](graph, n_states, rng)
+        beliefs = cls().forward(graph, theta, tau=0.0, edges=True)
+        assert_allclose(beliefs.log_z, reference.max_score(graph, theta), rtol=1e-10, atol=1e-10)
+        x = beliefs.mu.argmax(axis=1)
+        for example, best in enumerate(reference.best_configurations(graph, theta)):
+            assert tuple(x[graph.node_ptr[example] : graph.node_ptr[example + 1]]) in best
+
+
+@each("cls", MAXIMISING)
+@each("graph", zoo.FORESTS)
+def test_maximum_is_one_configuration_when_many_are_best(cls, graph, seed):
+    """Whole numbers make ties; a state picked by each node for itself would mix the winners."""
+    rng = np.random.default_rng(seed)
+    for _ in range(MANY):
+        theta = Potentials(
+            rng.integers(0, 2, size=(graph.n_nodes, 2)).astype(float),
+            rng.integers(-1, 2, size=(graph.n_tables, 2, 2)).astype(float),
+        )
+        beliefs = cls().forward(graph, theta, tau=0.0)
+        assert_allclose(beliefs.log_z, reference.max_score(graph, theta), rtol=0, atol=1e-10)
+        assert_allclose(score(graph, theta, beliefs.mu.argmax(axis=1)), beliefs.log_z, rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("potentials", FINITE)
+@pytest.mark.parametrize("cls, graph", possible_pairs(MAXIMISING, zoo.GRAPHS))
+def test_maximum_is_one_hot_and_scored(cls, graph, potentials, seed):
+    theta = FINITE[potentials](graph, 3, np.random.default_rng(seed))
+    beliefs = cls().forward(graph, theta, tau=np.zeros(graph.n_nodes), edges=True)
+    assert_beliefs_are_sound(beliefs, graph, 3)
+    x = beliefs.mu.argmax(axis=1)
+    assert_array_equal(beliefs.mu, np.eye(3)[x])
+    for e, (i, j) in enumerate(graph.edges):
+        assert_array_equal(beliefs.edge_mu[e], np.outer(beliefs.mu[i], beliefs.mu[j]))
+    assert_allclose(beliefs.log_z, score(graph, theta, x), rtol=1e-12, atol=1e-12)
+    assert (beliefs.log_z <= reference.max_score(graph, theta) + 1e-9).all()
+
+
+# Claims
+
+
+@each("cls", INFERENCE)
+def test_claims_are_known_words(cls):
+    assert cls.tasks <= {"sum", "max", "mixed"}
+    assert cls.exact_on in (None, "forest", "any")
+    assert cls.bound in (None, "upper", "lower")
+    assert cls.differentiates <= {"mu", "log_z"}
+
+
+@each("cls", INFERENCE)
+def test_refuses_tasks_it_does_not_claim(cls):
+    graph = zoo.SINGLES["chain"]
+    theta = zoo.constant(graph, 2, None)
+    tau = {"sum": 1.0, "max": 0.0, "mixed": np.array([0.0, 1.0, 1.0, 0.0])}
+    for task in {"sum", "max", "mixed"} - cls.tasks:
+        with pytest.raises(ValueError, match=f"{cls.__name__}.*{task}"):
+            cls().forward(graph, theta, tau=tau[task])
+    for task in cls.tasks:
+        cls().forward(graph, theta, tau=tau[task])
+    with pytest.raises(ValueError, match=r"tau.*0\.5"):
+        cls().forward(graph, theta, tau=0.5)
+
+
+@each("cls", INFERENCE)
+def test_parameters_are_kept_and_cloned(cls):
+    parameters = cls().get_params()
+    assert clone(cls()).get_params() == parameters
+    # inference does not change them either
+    inference = cls()
+    inference.forward(zoo.SINGLES["pair"], zoo.constant(zoo.SINGLES["pair"], 2, None))
+    assert inference.get_params() == parameters
+
+
+@each("cls", {name: cls for name, cls in INFERENCE.items() if "max_iter" not in cls().get_params()})
+def test_refuses_what_it_cannot_do_exactly(cls):
+    """A cycle for a method that is exact on forests; too many states for enumeration."""
+    if cls.exact_on == "forest":
+        graph = pack([zoo.SINGLES["chain"], zoo.SINGLES["cycle"]])
+        with pytest.raises(ValueError, match="example 1 has a cycle"):
+            cls().forward(graph, zoo.constant(graph, 2, None))
+    else:
+        graph = pack([zoo.SINGLES["pair"], zoo.SINGLES["complete"]])
+        assert cls(max_states=16).forward(graph, zoo.constant(graph, 2, None)).converged.all()
+        with pytest.raises(ValueError, match=r"example 1.*max_states=15"):
+            cls(max_states=15).forward(graph, zoo.constant(graph, 2, None))
+
+
+def test_tree_finds_every_cycle():
+    for title, graph in zoo.LOOPY.items():
+        with pytest.raises(ValueError, match="cycle"):
+            INFERENCE["tree"]().forward(graph, zoo.constant(graph, 2, None))
+            pytest.fail(title)
+
+
+@pytest.mark.parametrize("rho", [0.0, -0.5, 1.5, np.nan])
+def test_trw_refuses_weights_out_of_range(rho):
+    with pytest.raises(ValueError, match="rho"):
+        INFERENCE["trw"](rho=rho).forward(zoo.SINGLES["pair"], zoo.constant(zoo.SINGLES["pair"], 2, None))
+
+
+@pytest.mark.parametrize(
+    "draw, strength",
+    [
+        *((zoo.normal, strength) for strength in (0.5, 2.0, 5.0)),
+        *((zoo.attractive, strength) for strength in (0.5, 1.0, 2.0)),
+    ],
+)
+@pytest.mark.parametrize("title", ["cycle", "complete", "lattice_2x3", "lattice_2x2_diagonal"])
+@each("cls", BOUNDING)
+def test_bound_at_convergence(cls, title, draw, strength, seed):
+    batch = pack([zoo.SINGLES[title]] * MANY)
+    theta = draw(batch, 2, np.random.default_rng(seed), strength=strength)
+    beliefs = zoo.build(cls, max_iter=1000, tol=1e-8, damping=0.2).forward(batch, theta)
+    excess = (beliefs.log_z - reference.log_z(batch, theta)) * {"upper": 1, "lower": -1}[cls.bound]
+    assert beliefs.converged.mean() >= 0.5  # too few would prove nothing
+    assert (excess[beliefs.converged] >= -1e-6).all()
+
+
+@pytest.mark.parametrize("max_iter", [1, 2, 3])
+@each("graph", zoo.GRAPHS)
+def test_mean_field_bounds_from_below_after_any_number_of_iterations(graph, max_iter, seed):
+    rng = np.random.default_rng(seed)
+    for strength in (0.5, 5.0):
+        theta = zoo.normal(graph, 3, rng, strength=strength)
+        log_z = INFERENCE["mean_field"](max_iter=max_iter).forward(graph, theta).log_z
+        assert (log_z <= reference.log_z(graph, theta) + 1e-10).all()
+
+
+# Beliefs
+
+
+@pytest.mark.parametrize("potentials", zoo.POTENTIALS)
+@pytest.mark.parametrize("cls, graph", possible_pairs(INFERENCE, zoo.GRAPHS))
+def test_beliefs_are_sound(cls, graph, potentials, seed):
+    rng = np.random.default_rng(seed)
+    for n_states in (1, 2, 3):
+        theta = zoo.POTENTIALS[potentials](graph, n_states, rng)
+        for inference in (cls(), zoo.build(cls, max_iter=1, damping=0.5)):
+            beliefs = inference.forward(graph, theta, edges=True)
+            assert_beliefs_are_sound(beliefs, graph, n_states)
+            assert not beliefs.mu[theta.unary == -np.inf].any()
+
+
+@each("cls", INFERENCE)
+def test_edges_and_tape_change_nothing_else(cls, seed):
+    graph = zoo.BATCHES["chains"]
+    theta = zoo.normal(graph, 2, np.random.default_rng(seed))
+    before = Potentials(theta.unary.copy(), theta.tables.copy())
+    plain = cls().forward(graph, theta)
+    assert plain.edge_mu is None
+    for options in ({"edges": True}, {"tape": True}, {"tau": np.ones(graph.n_nodes)}):
+        other = cls().forward(graph, theta, **options)
+        assert_same(other._replace(edge_mu=None), plain)
+    assert_array_equal(theta.unary, before.unary)
+    assert_array_equal(theta.tables, before.tables)
+
+
+@pytest.mark.parametrize("cls, graph", possible_pairs(INFERENCE, zoo.FEW))
+def test_a_constant_moves_log_z_and_nothing_else(cls, graph, seed):
+    rng = np.random.default_rng(seed)
+    theta = zoo.normal(graph, 3, rng)
+    shift, table_shift = rng.normal(size=(graph.n_nodes, 1)), rng.normal(size=(graph.n_tables, 1, 1))
+    moved = Potentials(theta.unary + shift, theta.tables + table_shift)
+    one, other = (cls().forward(graph, potentials, edges=True) for potentials in (theta, moved))
+    by_example = [
+        shift[graph.node_example == example].sum()
+        + table_shift[graph.edge_table[graph.edge_example == example]].sum()
+        for example in range(graph.n_examples)
+    ]
+    assert_allclose(other.mu, one.mu, rtol=0, atol=1e-12)
+    assert_allclose(other.edge_mu, one.edge_mu, rtol=0, atol=1e-12)
+    assert_allclose(other.log_z, one.log_z + by_example, rtol=1e-11, atol=1e-11)
+
+
+@each("cls", INFERENCE)
+def test_direction_of_an_edge_is_only_a_transpose(cls, seed):
+    edges = np.array([(0, 1), (1, 2), (3, 1)])
+    theta = zoo.normal(from_edges(4, edges), 3, np.random.default_rng(seed))
+    turned = Potentials(theta.unary, np.ascontiguousarray(theta.tables.transpose(0, 2, 1)))
+    one = cls().forward(from_edges(4, edges), theta, edges=True)
+    other = cls().forward(from_edges(4, edges[:, ::-1]), turned, edges=True)
+    assert_allclose(other.mu, one.mu, rtol=0, atol=1e-12)
+    assert_allclose(other.edge_mu, one.edge_mu.transpose(0, 2, 1), rtol=0, atol=1e-12)
+    assert_allclose(other.log_z, one.log_z, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("cls, graph", possible_pairs(INFERENCE, zoo.FEW))
+def test_shared_tables_are_a_table_an_edge(cls, graph, seed):
+    theta = zoo.normal(graph, 3, np.random.default_rng(seed))
+    own = graph._replace(
+        edge_table=np.arange(graph.n_edges),
+        table_ptr=graph.edge_ptr,
+        table_group=np.ascontiguousarray(graph.table_group[graph.edge_table]),
+    )
+    one = cls().forward(graph, theta, edges=True)
+    other = cls().forward(own, Potentials(theta.unary, theta.tables[graph.edge_table]), edges=True)
+    assert_allclose(other.mu, one.mu, rtol=0, atol=1e-12)
+    assert_allclose(other.edge_mu, one.edge_mu, rtol=0, atol=1e-12)
+    assert_allclose(other.log_z, one.log_z, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("tau", [1.0, 0.0])
+@pytest.mark.parametrize("cls, graph", possible_pairs(INFERENCE, zoo.BATCHES))
+def test_a_batch_is_its_examples_bit_for_bit(cls, graph, tau, seed):
+    if tau == 0 and "max" not in cls.tasks:
+        return
+    theta = zoo.normal(graph, 3, np.random.default_rng(seed))
+    for inference in (cls(), zoo.build(cls, max_iter=30, tol=1e-5)):
+        whole = inference.forward(graph, theta, tau=tau, edges=True)
+        assert_same(whole, inference.forward(graph, theta, tau=tau, edges=True))
+        singles = [inference.forward(*example, tau=tau, edges=True) for example in zoo.split(graph, theta)]
+        for field in ("mu", "edge_mu", "log_z", "n_iter", "converged"):
+            joined = np.concatenate([getattr(single, field) for single in singles])
+            assert_array_equal(getattr(whole, field), joined, err_msg=field)
+
+
+# Iterations
+
+
+def damped(damping):
+    """Keep a share of the old message, in the log domain."""
+
+    def damp(new, old):
+        mixed = new ** (1 - damping) * old**damping
+        return mixed / mixed.sum()
+
+    return damp if damping else None
+
+
+def naive_bp(inference, graph, theta):
+    rho = np.ones(graph.n_edges)
+    mu, edge_mu = reference.trw(graph, theta, rho, inference.max_iter, damp=damped(inference.damping))
+    return mu, edge_mu, reference.free_energy(graph, theta, mu, edge_mu, rho)
+
+
+def naive_trw(inference, graph, theta):
+    rho = spanning_tree_weights(graph) if isinstance(inference.rho, str) else inference.rho
+    mu, edge_mu = reference.trw(graph, theta, rho, inference.max_iter, damp=damped(inference.damping))
+    return mu, edge_mu, reference.free_energy(graph, theta, mu, edge_mu, rho)
+
+
+def naive_mean_field(inference, graph, theta):
+    mu = reference.mean_field(graph, theta, inference.max_iter)
+    edge_mu = np.array([np.outer(mu[i], mu[j]) for i, j in graph.edges]).reshape(
+        graph.n_edges, *2 * mu.shape[1:]
+    )
+    return mu, edge_mu, reference.mean_field_objective(graph, theta, mu)
+
+
+#: The twin of each method that iterates: what `max_iter` iterations are, and what they make of log_z.
+NAIVE = {"bp": naive_bp, "trw": naive_trw, "mean_field": naive_mean_field}
+
+
+def free_energy(name, inference, graph, theta, beliefs):
+    """What log_z has to be for the marginals at hand."""
+    if name == "mean_field":
+        return reference.mean_field_objective(graph, theta, beliefs.mu)
+    rho = spanning_tree_weights(graph) if getattr(inference, "rho", None) == "auto" else 1.0
+    return reference.free_energy(graph, theta, beliefs.mu, beliefs.edge_mu, rho)
+
+
+def test_every_iterative_method_has_a_naive_twin():
+    assert set(NAIVE) == set(ITERATIVE)
+
+
+def variants(cls, graph, rng):
+    """Settings of the parameters that change what an iteration is."""
+    yield {}
+    if "damping" in cls().get_params():
+        yield {"damping": 0.3}
+    if "rho" in cls().get_params():
+        yield {"rho": 0.5}
+        yield {"rho": 1.0}
+        yield {"rho": rng.uniform(0.3, 1.0, size=graph.n_edges)}
+        yield {"rho": rng.uniform(0.3, 1.0, size=graph.n_edges), "damping": 0.4}
+
+
+@pytest.mark.parametrize("draw", [zoo.normal, zoo.forbidden_unary], ids=["normal", "forbidden"])
+@each("graph", zoo.GRAPHS)
+@pytest.mark.parametrize("name", ITERATIVE)
+def test_truncated_is_the_naive_iteration(name, graph, draw, seed):
+    rng = np.random.default_rng(seed)
+    for n_states in (2, 3):
+        theta = draw(graph, n_states, rng)
+        for parameters in variants(INFERENCE[name], graph, rng):
+            for max_iter in (1, 2, 3):
+                inference = INFERENCE[name](max_iter=max_iter, **parameters)
+                beliefs = inference.forward(graph, theta, edges=True)
+                mu, edge_mu, log_z = NAIVE[name](inference, graph, theta)
+                message = f"{parameters}, {max_iter} iterations"
+                assert_allclose(beliefs.mu, mu, rtol=1e-9, atol=1e-12, err_msg=message)
+                assert_allclose(beliefs.edge_mu, edge_mu, rtol=1e-9, atol=1e-12, err_msg=message)
+                assert_allclose(beliefs.log_z, log_z, rtol=1e-9, atol=1e-10, err_msg=message)
+                assert_array_equal(beliefs.n_iter, max_iter)
+                assert beliefs.converged.all()
+
+
+@each("graph", zoo.FEW)
+@pytest.mark.parametrize("name", [name for name in ITERATIVE if INFERENCE[name].exact_on])
+def test_truncated_is_the_naive_iteration_with_forbidden_pairs(name, graph, seed):
+    """Mean field is left out: no factorised distribution need avoid a forbidden pair."""
+    theta = zoo.forbidden(graph, 3, np.random.default_rng(seed))
+    for max_iter in (1, 3):
+        for damping in (0.0, 0.3):
+            inference = INFERENCE[name](max_iter=max_iter, damping=damping)
+            beliefs = inference.forward(graph, theta, edges=True)
+            mu, edge_mu, log_z = NAIVE[name](inference, graph, theta)
+            assert_allclose(beliefs.mu, mu, rtol=1e-9, atol=1e-12)
+            assert_allclose(beliefs.edge_mu, edge_mu, rtol=1e-9, atol=1e-12)
+            assert_allclose(beliefs.log_z, log_z, rtol=1e-9, atol=1e-10)
+
+
+@each("graph", zoo.FEW)
+@pytest.mark.parametrize("name", ITERATIVE)
+def test_fixed_point_is_consistent_and_has_its_free_energy(name, graph, seed):
+    theta = zoo.normal(graph, 2, np.random.default_rng(seed), strength=0.5)
+    inference = zoo.build(INFERENCE[name], **CONVERGED)
+    beliefs = inference.forward(graph, theta, edges=True)
+    assert beliefs.converged.all()
+    assert (beliefs.n_iter < CONVERGED["max_iter"]).all()
+    first, second = graph.edges.T
+    assert_allclose(beliefs.edge_mu.sum(axis=2), beliefs.mu[first], rtol=0, atol=1e-10)
+    assert_allclose(beliefs.edge_mu.sum(axis=1), beliefs.mu[second], rtol=0, atol=1e-10)
+    expected = free_energy(name, inference, graph, theta, beliefs)
+    assert_allclose(beliefs.log_z, expected, rtol=1e-11, atol=1e-11)
+    # one more naive iteration from the start, as many as were done, lands in the same place
+    again = clone(inference).set_params(max_iter=int(beliefs.n_iter.max()) + 1, tol=0.0)
+    assert_allclose(again.forward(graph, theta).mu, beliefs.mu, rtol=0, atol=1e-10)
+
+
+@each("cls", ITERATIVE)
+def test_too_few_iterations_are_admitted_and_usable(cls, seed):
+    graph = pack([zoo.SINGLES["no_edges"], zoo.SINGLES["complete"], zoo.SINGLES["lattice_2x3"]])
+    theta = zoo.attractive(graph, 2, np.random.default_rng(seed), strength=3.0)
+    beliefs = cls(max_iter=2, tol=1e-13).forward(graph, theta, edges=True)
+    assert_beliefs_are_sound(beliefs, graph, 2)
+    assert_array_equal(beliefs.converged, [True, False, False])
+    assert_array_equal(beliefs.n_iter[1:], 2)
+    # the iterations done are those of the truncated inference
+    truncated = cls(max_iter=2).forward(graph, theta, edges=True)
+    assert_allclose(beliefs.mu, truncated.mu, rtol=0, atol=1e-12)
+    assert_allclose(beliefs.log_z, truncated.log_z, rtol=1e-12, atol=1e-12)
+
+
+@each("cls", ITERATIVE)
+def test_a_looser_tolerance_stops_earlier(cls, seed):
+    graph = zoo.SINGLES["complete"]
+    theta = zoo.normal(graph, 2, np.random.default_rng(seed), strength=0.5)
+    loose, tight = (zoo.build(cls, max_iter=5000, tol=tol).forward(graph, theta) for tol in (1e-3, 1e-12))
+    assert loose.converged.all()
+    assert tight.converged.all()
+    assert loose.n_iter[0] < tight.n_iter[0]
+    assert_allclose(loose.mu, tight.mu, rtol=0, atol=1e-1)
+
+
+# Weights of TRW
+
+
+@each("graph", {name: graph for name, graph in zoo.GRAPHS.items() if graph.n_nodes < 14})
+def test_weights_are_a_distribution_over_spanning_trees(graph):
+    rho = spanning_tree_weights(graph)
+    assert rho.shape == (graph.n_edges,)
+    assert (rho > 0).all()
+    theta = zoo.constant(graph, 2, None)
+    for example, part in enumerate(reference.parts(graph, theta)):
+        own = rho[graph.edge_ptr[example] : graph.edge_ptr[example + 1]]
+        assert reference.tree_distribution_slack(part, own) < 1e-12
+    if reference.is_forest(graph):
+        assert_array_equal(rho, 1.0)
+
+
+@pytest.mark.parametrize("connectivity", [4, 8])
+@pytest.mark.parametrize("height, width", [(3, 3), (2, 4), (4, 2), (1, 5), (5, 1)])
+def test_weights_of_lattices_are_a_distribution_over_spanning_trees(height, width, connectivity):
+    graph = lattice(height, width, connectivity=connectivity)
+    part = reference.parts(graph, zoo.constant(graph, 2, None))[0]
+    assert reference.tree_distribution_slack(part, spanning_tree_weights(graph)) < 1e-12
+
+
+def test_weights_of_random_graphs_are_a_distribution_over_spanning_trees(seed):
+    rng = np.random.default_rng(seed)
+    for _ in range(20):
+        pairs = [(i, j) for i in range(6) for j in range(6) if i != j and rng.random() < 0.25]
+        graph = from_edges(6, pairs)
+        part = reference.parts(graph, zoo.constant(graph, 2, None))[0]
+        assert reference.tree_distribution_slack(part, spanning_tree_weights(graph)) < 1e-12
+
+
+def test_the_polytope_check_can_fail():
+    part = reference.parts(zoo.SINGLES["cycle"], zoo.constant(zoo.SINGLES["cycle"], 2, None))[0]
+    assert reference.tree_distribution_slack(part, [0.75] * 4) < 1e-12
+    assert reference.tree_distribution_slack(part, [1.0] * 4) > 0.5
+    assert reference.tree_distribution_slack(part, [0.5] * 4) > 0.5
+    assert reference.tree_distribution_slack(part, [1.2, 0.6, 0.6, 0.6]) > 0.1
