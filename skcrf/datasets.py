@@ -172,7 +172,7 @@ def _gibbs(theta, coupling, n_sweeps, rng):
 
 
 def _draw(size, rng):
-    """Draw one binary image: a hilly landscape with a few figures raised or sunk, cut at its median height."""
+    """Draw one binary image: a hilly landscape with figures raised or sunk, cut at its median height."""
     side = min(size)
     height = sum(
         strength * _standardised(ndimage.gaussian_filter(rng.normal(size=size), side * blur, mode="reflect"))
