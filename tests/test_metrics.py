@@ -1,0 +1,274 @@
+"""Metrics against scikit-learn's on the flattened labelled sites; scorers in scikit-learn's own machinery."""
+
+import pickle
+
+import numpy as np
+import pytest
+import sklearn
+from numpy.testing import assert_allclose
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.callback import CallbackSupportMixin, ScoringMonitor, with_callbacks
+from sklearn.metrics import accuracy_score, jaccard_score
+from sklearn.metrics import log_loss as sklearn_log_loss
+from sklearn.model_selection import GridSearchCV, cross_val_score, cross_validate
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer
+
+from skcrf.metrics import (
+    SCORERS,
+    accuracy_scorer,
+    log_loss,
+    mean_iou,
+    mean_iou_scorer,
+    neg_log_loss_scorer,
+    pooled_accuracy,
+)
+
+CLASSES = {"ints": np.array([-1, 2, 7]), "strings": np.array(["grass", "sky", "tree"])}
+
+
+class Threshold(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
+    """P(class 1) of a pixel is its value, to a power; stands in for a field."""
+
+    def __init__(self, power=1.0, missing_label=None):
+        self.power = power
+        self.missing_label = missing_label
+
+    @with_callbacks
+    def fit(self, X, Y, sample_weight=None):
+        context = self._init_callback_context()
+        context.call_on_fit_task_begin(estimator=self, X=X, y=Y)
+        self.classes_ = np.array([0, 1])
+        context.call_on_fit_task_end(
+            estimator=self,
+            X=X,
+            y=Y,
+            metadata={"sample_weight": sample_weight},
+            reconstruction_attributes={"classes_": self.classes_},
+        )
+        return self
+
+    def predict_proba(self, X):
+        return [np.stack([1 - np.asarray(x) ** self.power, np.asarray(x) ** self.power], axis=-1) for x in X]
+
+    def predict(self, X):
+        return [proba.argmax(axis=-1) for proba in self.predict_proba(X)]
+
+
+def make_case(labels="ints", *, hide=None, seed=0):
+    """Ragged labels, predictions and probabilities, and which sites are known."""
+    rng = np.random.RandomState(seed)
+    shapes = [(4, 5), (3, 3), (6, 2), (1, 4)]
+    classes = CLASSES[labels]
+    true = [rng.choice(classes, size=shape) for shape in shapes]
+    pred = [np.where(rng.uniform(size=y.shape) < 0.6, y, rng.choice(classes, size=y.shape)) for y in true]
+    proba = [rng.dirichlet(np.ones(3), size=shape) for shape in shapes]
+    known = [rng.uniform(size=shape) < (0.7 if hide else 1.1) for shape in shapes]
+    weight = rng.uniform(0.5, 2, size=4)
+    given = true
+    if hide == "mask":
+        given = [np.ma.masked_array(y, ~k) for y, k in zip(true, known, strict=True)]
+    if hide == "value":
+        given = [np.where(k, y, "?" if labels == "strings" else -9) for y, k in zip(true, known, strict=True)]
+
+    def flat(arrays):
+        return np.concatenate([a[k] for a, k in zip(arrays, known, strict=True)])
+
+    site_weight = np.repeat(weight, [k.sum() for k in known])
+    missing = {"value": "?" if labels == "strings" else -9}.get(hide)
+    return given, pred, proba, flat, (true, weight, site_weight, missing, classes)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("hide", [None, "mask", "value"])
+@pytest.mark.parametrize("labels", list(CLASSES))
+def test_against_sklearn(labels, hide, weighted):
+    given, pred, proba, flat, (true, weight, site_weight, missing, classes) = make_case(labels, hide=hide)
+    ours = {"missing_label": missing, "sample_weight": weight if weighted else None}
+    theirs = {"sample_weight": site_weight if weighted else None}
+    assert_allclose(
+        pooled_accuracy(given, pred, **ours), accuracy_score(flat(true), flat(pred), **theirs), rtol=1e-12
+    )
+    assert_allclose(
+        mean_iou(given, pred, **ours),
+        jaccard_score(flat(true), flat(pred), average="macro", **theirs),
+        rtol=1e-12,
+    )
+    assert_allclose(
+        mean_iou(given, pred, classes=classes[1:], **ours),
+        jaccard_score(flat(true), flat(pred), labels=classes[1:], average="macro", **theirs),
+        rtol=1e-12,
+    )
+    assert_allclose(
+        log_loss(given, proba, classes=classes, **ours),
+        sklearn_log_loss(flat(true), flat(proba), labels=classes, **theirs),
+        rtol=1e-12,
+    )
+
+
+def test_containers_agree():
+    rng = np.random.RandomState(0)
+    true, pred = rng.randint(3, size=(2, 4, 5, 6))
+    proba = rng.dirichlet(np.ones(3), size=(4, 5, 6))
+    objects = np.empty(4, dtype=object)
+    objects[:] = list(true)
+    for forms in ((true, pred), (list(true), list(pred)), (objects, pred), (true.tolist(), pred.tolist())):
+        assert pooled_accuracy(*forms) == np.mean(true == pred)
+        assert mean_iou(*forms) == mean_iou(true, pred)
+    assert log_loss(true, proba, classes=range(3)) == log_loss(list(true), list(proba), classes=range(3))
+
+
+@pytest.mark.parametrize("kind", [list, np.array])
+def test_plain_labels(kind):
+    rng = np.random.RandomState(0)
+    true, pred, weight = rng.randint(3, size=20), rng.randint(3, size=20), rng.uniform(size=20)
+    proba = rng.dirichlet(np.ones(3), size=20)
+    y, y_pred = kind(true), kind(pred)
+    assert_allclose(
+        pooled_accuracy(y, y_pred, sample_weight=weight),
+        accuracy_score(true, pred, sample_weight=weight),
+        rtol=1e-12,
+    )
+    assert_allclose(mean_iou(y, y_pred), jaccard_score(true, pred, average="macro"), rtol=1e-12)
+    assert_allclose(
+        log_loss(y, kind(proba), classes=range(3), sample_weight=weight),
+        sklearn_log_loss(true, proba, sample_weight=weight),
+        rtol=1e-12,
+    )
+    masked = np.ma.masked_array(true, true == 2)
+    assert_allclose(pooled_accuracy(masked, y_pred), np.mean((true == pred)[true != 2]), rtol=1e-12)
+
+
+def test_label_sequences():
+    # Labels of chains: 1-D arrays of different lengths.
+    assert_allclose(
+        pooled_accuracy([[0, 1, 1], [1]], [[0, 1, 0], [1]], sample_weight=[1, 3]), 5 / 6, rtol=1e-12
+    )
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_log_loss_clips_like_sklearn(dtype):
+    proba = np.array([[[0, 1], [1, 0], [0.5, 0.5]]], dtype=dtype)
+    expected = sklearn_log_loss([0, 0, 1], proba[0], labels=[0, 1])
+    assert_allclose(log_loss([[[0, 0, 1]]], [proba], classes=[0, 1]), expected, rtol=1e-6)
+    assert_allclose(expected, -np.log(np.finfo(dtype).eps) / 3, rtol=0.1)
+
+
+def test_mean_iou_leaves_out_absent_classes():
+    true, pred = [[[0, 0, 1]]], [[[0, 1, 1]]]
+    assert mean_iou(true, pred, classes=[0, 1, 2]) == mean_iou(true, pred) == 0.5
+    # What is predicted at a hidden site is no class either.
+    assert mean_iou([[[0, -1]]], [[[0, 3]]], missing_label=-1) == 1
+    with pytest.raises(ValueError, match="none of which occurs"):
+        mean_iou(true, pred, classes=[2, 3])
+
+
+@pytest.mark.parametrize(
+    "call, message",
+    [
+        (lambda: pooled_accuracy([[[0]]], [[[0]], [[1]]]), "Y_pred holds 2 examples, but Y_true holds 1"),
+        (
+            lambda: pooled_accuracy([[[0]], [[0, 1]]], [[[0]], [[0]]]),
+            r"Y_pred\[1\] has shape \(1, 1\), but Y_true\[1\] has shape \(1, 2\)",
+        ),
+        (lambda: pooled_accuracy([], []), "Y_true is empty"),
+        (lambda: pooled_accuracy([0, [1]], [0, 1]), r"Y_true\[1\] has shape \(1,\), but Y_true\[0\]"),
+        (lambda: pooled_accuracy([[[0], [1, 2]]], [0]), r"Y_true\[0\] is not an array of labels"),
+        (lambda: pooled_accuracy([[[0]]], [np.ma.masked_all((1, 1), int)]), r"Y_pred\[0\] is masked"),
+        (lambda: pooled_accuracy([[[-1]]], [[[0]]], missing_label=-1), "Every label in Y_true is hidden"),
+        (lambda: pooled_accuracy([[[0]]], [[[0]]], sample_weight=[1, 2]), r"sample_weight has shape \(2,\)"),
+        (lambda: pooled_accuracy([0, 1], [0, 1], sample_weight=[1, -2]), r"sample_weight\[1\] is -2"),
+        (lambda: pooled_accuracy([0, 1], [0, 1], sample_weight=[0, 0]), "No site counts"),
+        (lambda: log_loss([[[0]]], [], classes=[0, 1]), "Y_proba holds 0 examples"),
+        (lambda: log_loss([[[0]]], [[[[1.0]]]], classes=[0, 1]), r"Y_proba\[0\] has shape \(1, 1, 1\)"),
+        (lambda: log_loss([[[0]]], [[[[1.5, 0]]]], classes=[0, 1]), r"Y_proba\[0\] holds values"),
+        (lambda: log_loss([[[3]]], [[[[1.0, 0]]]], classes=[0, 1]), r"Y_true\[0\] holds the label"),
+        (lambda: log_loss([0], [[1.0, 0]], classes=[1, 0]), "classes must be sorted"),
+        (lambda: log_loss([[[-1]]], [[[[1.0, 0]]]], classes=[0, 1], missing_label=-1), "No site counts"),
+    ],
+)
+def test_errors(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()
+
+
+def test_type_errors():
+    with pytest.raises(TypeError, match="Y_true must be a sequence of label images, got int"):
+        pooled_accuracy(3, [3])
+    with pytest.raises(TypeError, match="mixes strings and numbers"):
+        pooled_accuracy([[["a"]]], [[[1]]])
+
+
+def make_images(n=9, seed=0):
+    rng = np.random.RandomState(seed)
+    X = [rng.uniform(size=(3 + i % 3, 4)) for i in range(n)]
+    Y = [
+        np.where(rng.uniform(size=x.shape) < 0.1, -1, rng.uniform(size=x.shape) < x**2).astype(int) for x in X
+    ]
+    return X, Y, rng.uniform(0.5, 2, size=n)
+
+
+@pytest.mark.parametrize("name", list(SCORERS))
+def test_scorers(name):
+    X, Y, weight = make_images()
+    est = Threshold(missing_label=-1).fit(X, Y)
+    scorer = pickle.loads(pickle.dumps(SCORERS[name]))
+    options = {"missing_label": -1, "sample_weight": weight}
+    expected = {
+        "accuracy": lambda: pooled_accuracy(Y, est.predict(X), **options),
+        "mean_iou": lambda: mean_iou(Y, est.predict(X), **options),
+        "neg_log_loss": lambda: -log_loss(Y, est.predict_proba(X), classes=[0, 1], **options),
+    }[name]()
+    assert scorer(est, X, Y, weight) == scorer(est, X, Y, sample_weight=weight) == expected
+    assert scorer(est, X, Y) != expected
+    # Through a pipeline and a search, where missing_label is that of the inner estimator.
+    pipeline = make_pipeline(FunctionTransformer(), est)
+    assert scorer(pipeline, X, Y, sample_weight=weight) == expected
+    search = GridSearchCV(pipeline, {"threshold__power": [1.0]}, scoring=scorer, cv=3).fit(X, Y)
+    assert scorer(search, X, Y, sample_weight=weight) == expected
+
+
+def test_repr():
+    assert repr(accuracy_scorer) == "FieldScorer(pooled_accuracy)"
+    assert repr(mean_iou_scorer) == "FieldScorer(mean_iou)"
+    assert repr(neg_log_loss_scorer) == (
+        "FieldScorer(log_loss, greater_is_better=False, response_method='predict_proba')"
+    )
+
+
+def test_model_selection():
+    X, Y, weight = make_images()
+    est = Threshold(missing_label=-1)
+    for scorer in SCORERS.values():
+        folds = cross_val_score(est, X, Y, scoring=scorer, cv=3, error_score="raise")
+        assert folds.shape == (3,) and np.isfinite(folds).all()
+    results = cross_validate(est, X, Y, scoring=SCORERS, cv=3, error_score="raise")
+    assert_allclose(results["test_neg_log_loss"], folds, rtol=1e-12)
+    search = GridSearchCV(
+        est, {"power": [0.5, 2.0]}, scoring=SCORERS, refit="neg_log_loss", cv=3, error_score="raise"
+    )
+    # sample_weight reaches both fit and the scorers.
+    weighted = search.fit(X, Y, sample_weight=weight).cv_results_["mean_test_neg_log_loss"]
+    plain = search.fit(X, Y).cv_results_["mean_test_neg_log_loss"]
+    assert search.best_params_ == {"power": 2.0}
+    assert (weighted != plain).all()
+
+
+def test_metadata_routing():
+    X, Y, weight = make_images()
+    with sklearn.config_context(enable_metadata_routing=True):
+        est = Threshold(missing_label=-1).set_fit_request(sample_weight=True)
+        scorer = pickle.loads(pickle.dumps(accuracy_scorer)).set_score_request(sample_weight=True)
+        routed = cross_validate(est, X, Y, scoring=scorer, cv=3, params={"sample_weight": weight})
+    plain = cross_val_score(est, X, Y, scoring=accuracy_scorer, cv=3)
+    assert (routed["test_score"] != plain).all()
+
+
+@pytest.mark.parametrize("scoring, keys", [(accuracy_scorer, ["score"]), (SCORERS, list(SCORERS))])
+def test_scoring_monitor(scoring, keys):
+    X, Y, weight = make_images()
+    monitor = ScoringMonitor(scoring=scoring)
+    est = Threshold(missing_label=-1).set_callbacks(monitor).fit(X, Y, sample_weight=weight)
+    (row,) = monitor.get_logs().data
+    assert row[keys[0]] == accuracy_scorer(est, X, Y, sample_weight=weight)
+    assert set(keys) <= set(row)
