@@ -108,7 +108,9 @@ def _as_image(example, name):
         raise ValueError(f"{name} is not an array of numbers: {error}") from error
     if image.dtype.kind not in "buif":
         if image.dtype.kind != "O":
-            raise ValueError(f"{name} has dtype {image.dtype}, expected real numbers. Complex data not supported.")
+            raise ValueError(
+                f"{name} has dtype {image.dtype}, expected real numbers. Complex data not supported."
+            )
         try:
             image = image.astype(np.float64)
         except (TypeError, ValueError) as error:
@@ -119,7 +121,9 @@ def _as_image(example, name):
             "(height, width) or (height, width, n_features)."
         )
     if image.size == 0:
-        raise ValueError(f"{name} has shape {image.shape}: an image needs at least one pixel and one feature.")
+        raise ValueError(
+            f"{name} has shape {image.shape}: an image needs at least one pixel and one feature."
+        )
     dtype = image.dtype if image.dtype in (np.float32, np.float64) else np.float64
     image = np.ascontiguousarray(image.reshape(*image.shape[:2], -1), dtype=dtype)
     assert_all_finite(image, input_name=name)
@@ -151,7 +155,9 @@ class Labels:
     def __init__(self, Y, shapes, *, missing_label=None, name="Y"):
         self.name = name
         if Y is None:
-            raise ValueError(f"This estimator requires y to be passed, but the target y is None ({name}=None).")
+            raise ValueError(
+                f"This estimator requires y to be passed, but the target y is None ({name}=None)."
+            )
         if shapes and shapes[0] == ():
             examples = [_as_table_labels(Y)]
             shapes = [(len(shapes),)]

@@ -49,6 +49,8 @@ class BaseInference(BaseEstimator, ABC):
     The class attributes are claims, and the test suite holds every class to them.
     """
 
+    _parameter_constraints = {}
+
     #: Tasks the method can do: a subset of {"sum", "max", "mixed"}.
     tasks = frozenset({"sum"})
     #: Graphs on which the answer is exact: None, "forest" or "any".

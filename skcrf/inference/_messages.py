@@ -15,7 +15,7 @@ from skcrf.inference._base import BaseInference, Beliefs
 from skcrf.inference._fixed_point import Trace, iterate, reverse_fixed_point, reverse_tape
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, inline="always")
 def _table_entry(theta, table, side, x_target, x_source):
     """theta of a pair, where the target of a message is the first (side 0) or second end."""
     if side == 0:
@@ -23,7 +23,7 @@ def _table_entry(theta, table, side, x_target, x_source):
     return theta.tables[table, x_source, x_target]
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, inline="always")
 def _cavity(graph, theta, rho, messages, node, edge, out):
     """log e^theta(x_j) prod_d m_d(x_j)^rho_d / m_edge(x_j), for node j; edge = -1 divides by none."""
     for x in range(len(out)):
@@ -38,7 +38,7 @@ def _cavity(graph, theta, rho, messages, node, edge, out):
                 out[x] += weight * value if value > -np.inf else value
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, inline="always")
 def _cavity_vjp(graph, rho, node, edge, d_out, d_messages, d_theta):
     for x in range(len(d_out)):
         d_theta.unary[node, x] += d_out[x]
@@ -49,7 +49,7 @@ def _cavity_vjp(graph, rho, node, edge, d_out, d_messages, d_theta):
             d_messages[message, x] += weight * d_out[x]
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, inline="always")
 def _send(graph, theta, rho, maximise, messages, message, cavity, out):
     """Compute one message before normalisation; leaves the source's cavity in `cavity`."""
     edge, side = message >> 1, message & 1
@@ -112,7 +112,9 @@ def _sweep_vjp(graph, theta, rho, damping, before, messages, active, d_messages,
             # leaves of it would grow from sweep to sweep.
             total, top = d_messages[message].sum(), np.argmax(new)
             for x_target in range(n_states):
-                d_new = (1.0 - damping) * (d_messages[message, x_target] - (total if x_target == top else 0.0))
+                d_new = (1.0 - damping) * (
+                    d_messages[message, x_target] - (total if x_target == top else 0.0)
+                )
                 d_messages[message, x_target] *= damping
                 if d_new == 0 or new[x_target] == -np.inf:
                     continue
@@ -340,7 +342,9 @@ class MessagePassing(BaseInference):
         if trace is None:
             return _indicator(graph, theta, beliefs.mu, d_log_z)
         if trace.tape is None and options["tol"] == 0:
-            raise RuntimeError("A truncated inference is differentiated through its tape: use forward(tape=True).")
+            raise RuntimeError(
+                "A truncated inference is differentiated through its tape: use forward(tape=True)."
+            )
         if d_mu is None:
             d_mu = np.zeros_like(log_mu)
         if d_edge_mu is None:

@@ -1,6 +1,9 @@
 """Loopy belief propagation."""
 
+from numbers import Integral, Real
+
 import numpy as np
+from sklearn.utils._param_validation import Interval
 
 from skcrf.inference._messages import MessagePassing
 
@@ -39,6 +42,12 @@ class BP(MessagePassing):
            [0.393, 0.607],
            [0.451, 0.549]])
     """
+
+    _parameter_constraints = {
+        "max_iter": [Interval(Integral, 0, None, closed="left")],
+        "tol": [Interval(Real, 0, None, closed="left")],
+        "damping": [Interval(Real, 0, 1, closed="left")],
+    }
 
     tasks = frozenset({"sum", "max"})
     exact_on = "forest"

@@ -1,8 +1,10 @@
 """Enumeration of all configurations."""
 
+from numbers import Integral
 from typing import NamedTuple
 
 import numpy as np
+from sklearn.utils._param_validation import Interval
 
 from skcrf.graph import Graph, Potentials
 from skcrf.inference._base import BaseInference, Beliefs
@@ -36,6 +38,8 @@ class BruteForce(BaseInference):
     >>> BruteForce().forward(graph, theta).log_z.round(3)
     array([5.253])
     """
+
+    _parameter_constraints = {"max_states": [Interval(Integral, 1, None, closed="left")]}
 
     tasks = frozenset({"sum", "max"})
     exact_on = "any"

@@ -1,9 +1,11 @@
 """Mean field: the best fully factorised approximation, D13 section 3.2 and Algorithm 2."""
 
+from numbers import Integral, Real
 from typing import NamedTuple
 
 import numpy as np
 from numba import njit
+from sklearn.utils._param_validation import Interval
 
 from skcrf._numerics import log_normalise
 from skcrf.graph import Graph, Potentials, outer
@@ -158,6 +160,11 @@ class MeanField(BaseInference):
            [0.365, 0.635]])
     """
 
+    _parameter_constraints = {
+        "max_iter": [Interval(Integral, 0, None, closed="left")],
+        "tol": [Interval(Real, 0, None, closed="left")],
+    }
+
     bound = "lower"
 
     def __init__(self, max_iter=10, tol=0.0):
@@ -184,7 +191,9 @@ class MeanField(BaseInference):
     def backward(self, beliefs, d_mu=None, d_edge_mu=None, d_log_z=None):
         graph, theta, trace = beliefs.state
         if trace.tape is None and self.tol == 0:
-            raise RuntimeError("A truncated inference is differentiated through its tape: use forward(tape=True).")
+            raise RuntimeError(
+                "A truncated inference is differentiated through its tape: use forward(tape=True)."
+            )
         d_theta = Potentials(np.zeros_like(theta.unary), np.zeros_like(theta.tables))
         d_state = np.zeros_like(theta.unary) if d_mu is None else np.array(d_mu, dtype=np.float64)
         if d_edge_mu is not None:

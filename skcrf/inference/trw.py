@@ -1,10 +1,12 @@
 """Tree-reweighted belief propagation."""
 
 from functools import lru_cache
+from numbers import Integral, Real
 
 import numpy as np
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import minimum_spanning_tree
+from sklearn.utils._param_validation import Interval, StrOptions
 
 from skcrf.inference._messages import MessagePassing
 
@@ -43,6 +45,13 @@ class TRW(MessagePassing):
     >>> TRW(tol=1e-8, max_iter=1000).forward(graph, theta).log_z.round(3)
     array([5.302])
     """
+
+    _parameter_constraints = {
+        "rho": [StrOptions({"auto"}), Interval(Real, 0, 1, closed="right"), "array-like"],
+        "max_iter": [Interval(Integral, 0, None, closed="left")],
+        "tol": [Interval(Real, 0, None, closed="left")],
+        "damping": [Interval(Real, 0, 1, closed="left")],
+    }
 
     exact_on = "forest"
     bound = "upper"

@@ -1,0 +1,87 @@
+"""Gradient strategies: inferences whose `backward` is obtained in a chosen way, wrapping another."""
+
+from abc import abstractmethod
+
+from sklearn.base import clone
+from sklearn.utils._param_validation import StrOptions
+
+from skcrf.inference import BaseInference
+
+
+class BaseGradient(BaseInference):
+    """Base class of the strategies.
+
+    A strategy is configured without an inference and then wraps one, which gives an object with the
+    inference door: the claims and the answers are those of the wrapped method.
+    """
+
+    def wrap(self, inference):
+        """Put this strategy around an inference.
+
+        Parameters
+        ----------
+        inference : BaseInference
+            The method that does the work.
+
+        Returns
+        -------
+        wrapped : BaseGradient
+            A clone of this strategy that holds the inference.
+        """
+        wrapped = clone(self)
+        wrapped.inference_ = inference
+        for claim in ("tasks", "exact_on", "bound", "differentiates"):
+            setattr(wrapped, claim, getattr(inference, claim))
+        return wrapped
+
+    def forward(self, graph, theta, tau=1.0, *, edges=False, tape=False):
+        return self.inference_.forward(graph, theta, tau, edges=edges, tape=tape)
+
+    @abstractmethod
+    def backward(self, beliefs, d_mu=None, d_edge_mu=None, d_log_z=None):
+        pass
+
+
+class Backprop(BaseGradient):
+    """Back-propagation through the inference, D13 section 7.
+
+    Parameters
+    ----------
+    mode : {"auto", "truncated", "fixed_point"}, default="auto"
+        "truncated" differentiates the very iterations that were done, which are kept on a tape. "fixed_point"
+        iterates the adjoint at the fixed point, which needs no tape and memory that does not grow with the number
+        of iterations, but is right only where the inference converged. "auto" is truncated where the inference
+        is (``tol=0``).
+
+    Examples
+    --------
+    >>> from skcrf.gradients import Backprop
+    >>> from skcrf.inference import TRW
+    >>> Backprop().wrap(TRW(max_iter=5)).exact_on
+    'forest'
+    """
+
+    _parameter_constraints = {"mode": [StrOptions({"auto", "truncated", "fixed_point"})]}
+
+    def __init__(self, mode="auto"):
+        self.mode = mode
+
+    def wrap(self, inference):
+        wrapped = super().wrap(inference)
+        truncated = getattr(inference, "tol", None) == 0
+        if truncated and self.mode == "fixed_point":
+            raise ValueError(
+                f"Backprop(mode='fixed_point') needs an inference that converges, but "
+                f"{type(inference).__name__} has tol=0: give it a tol above 0."
+            )
+        wrapped.keeps_tape_ = self.mode == "truncated" or (self.mode == "auto" and truncated)
+        return wrapped
+
+    def forward(self, graph, theta, tau=1.0, *, edges=False, tape=False):
+        return super().forward(graph, theta, tau, edges=edges, tape=tape or self.keeps_tape_)
+
+    def backward(self, beliefs, d_mu=None, d_edge_mu=None, d_log_z=None):
+        return self.inference_.backward(beliefs, d_mu, d_edge_mu, d_log_z)
+
+
+GRADIENTS = {"backprop": Backprop}
