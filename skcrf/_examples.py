@@ -58,7 +58,7 @@ def like_container(X, results):
     results : list, object ndarray, or ndarray
         A list for a list, an object array for an object array, one ndarray for one ndarray.
     """
-    if isinstance(X, np.ndarray) or not isinstance(X, (list, tuple)) and hasattr(X, "__array__"):
+    if isinstance(X, np.ndarray) or (not isinstance(X, (list, tuple)) and hasattr(X, "__array__")):
         if np.asarray(X).dtype != object:
             return np.stack(results)
         out = np.empty(len(results), dtype=object)

@@ -48,10 +48,10 @@ class Backprop(BaseGradient):
     Parameters
     ----------
     mode : {"auto", "truncated", "fixed_point"}, default="auto"
-        "truncated" differentiates the very iterations that were done, which are kept on a tape. "fixed_point"
-        iterates the adjoint at the fixed point, which needs no tape and memory that does not grow with the number
-        of iterations, but is right only where the inference converged. "auto" is truncated where the inference
-        is (``tol=0``).
+        "truncated" differentiates the very iterations that were done, which are kept on a tape.
+        "fixed_point" iterates the adjoint at the fixed point, which needs no tape and memory that does
+        not grow with the number of iterations, but is right only where the inference converged. "auto"
+        is truncated where the inference is (``tol=0``).
 
     Examples
     --------

@@ -36,7 +36,7 @@ class BruteForce(BaseInference):
     >>> graph = lattice(2, 2)
     >>> theta = Potentials(np.zeros((4, 2)), np.stack([np.eye(2), np.eye(2)]))
     >>> BruteForce().forward(graph, theta).log_z.round(3)
-    array([5.253])
+    array([5.297])
     """
 
     _parameter_constraints = {"max_states": [Interval(Integral, 1, None, closed="left")]}
@@ -56,9 +56,8 @@ class BruteForce(BaseInference):
             i, j = graph.edges[pairs].T - nodes.start
             scores += theta.tables[graph.edge_table[pairs, None], x[i], x[j]].sum(axis=0)
             top = scores.max()
-            weight = scores == top if maximise else np.exp(scores - top)
-            if maximise:
-                weight = np.arange(len(scores)) == np.argmax(scores)
+            best = np.arange(len(scores)) == np.argmax(scores)
+            weight = best if maximise else np.exp(scores - top)
             log_z[example] = top if maximise else top + np.log(weight.sum())
             p.append(weight / weight.sum())
         mu, edge_mu = self._expectation(graph, theta, p)

@@ -134,8 +134,8 @@ class _State(NamedTuple):
 class MeanField(BaseInference):
     """Mean field by coordinate ascent, node after node.
 
-    Every update raises the objective, so it always converges, to a local maximum; its `log_z` is never above the
-    true one, after any number of iterations. Marginals tend to be too sure of themselves.
+    Every update raises the objective, so it always converges, to a local maximum; its `log_z` is never
+    above the true one, after any number of iterations. Marginals tend to be too sure of themselves.
 
     Parameters
     ----------
@@ -156,8 +156,8 @@ class MeanField(BaseInference):
     >>> from skcrf.inference import MeanField
     >>> theta = Potentials(np.array([[0.0, 1.0], [0.0, 0.0]]), np.eye(2)[None])
     >>> MeanField(max_iter=100).forward(chain(2), theta).mu.round(3)
-    array([[0.224, 0.776],
-           [0.365, 0.635]])
+    array([[0.219, 0.781],
+           [0.363, 0.637]])
     """
 
     _parameter_constraints = {

@@ -20,9 +20,9 @@ class TRW(MessagePassing):
     Parameters
     ----------
     rho : float, array-like of shape (n_edges,) or "auto", default="auto"
-        Weight of each edge, above 0 and at most 1. "auto" takes a spanning-tree distribution of the graph at
-        hand: in closed form on lattices, by covering the graph with trees elsewhere; it is 1 on forests, where the
-        method is exact.
+        Weight of each edge, above 0 and at most 1. "auto" takes a spanning-tree distribution of the
+        graph at hand: in closed form on lattices, by covering the graph with trees elsewhere; it is 1 on
+        forests, where the method is exact.
     max_iter : int, default=10
         Iterations, each of which sends every message once.
     tol : float, default=0.0
@@ -43,7 +43,7 @@ class TRW(MessagePassing):
     >>> graph = lattice(2, 2)
     >>> theta = Potentials(np.zeros((4, 2)), np.stack([np.eye(2), np.eye(2)]))
     >>> TRW(tol=1e-8, max_iter=1000).forward(graph, theta).log_z.round(3)
-    array([5.302])
+    array([5.395])
     """
 
     _parameter_constraints = {

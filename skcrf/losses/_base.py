@@ -52,7 +52,8 @@ class BaseLoss(BaseEstimator, ABC):
         """
         if site_weight is not None and not self.site_weighted:
             raise ValueError(
-                f"{type(self).__name__} is not a sum over sites, so site weights (class_weight) mean nothing to it."
+                f"{type(self).__name__} is not a sum over sites, so that sites have no weights: "
+                "leave class_weight at None or take another loss."
             )
         return self._evaluate(inference, graph, theta, y, site_weight)
 

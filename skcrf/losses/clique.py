@@ -7,10 +7,10 @@ from skcrf.losses._base import BaseLoss, logistic
 
 
 class CliqueLogistic(BaseLoss):
-    """Clique logistic loss: minus the log of the predicted marginal of each pair of labels, D13 section 4.2.3.
+    """Clique logistic loss: minus the log of the marginal of each pair of labels, D13 section 4.2.3.
 
-    Asks for pairs of neighbours to be right together, which identifies the model where the univariate loss may
-    not. Cliques are the edges, and nodes that have none. A hidden end of an edge is summed out.
+    Asks for pairs of neighbours to be right together, which identifies the model where the univariate
+    loss may not. Cliques are the edges, and nodes that have none. A hidden end of an edge is summed out.
 
     Examples
     --------

@@ -9,10 +9,10 @@ from skcrf.losses._base import BaseLoss
 class Likelihood(BaseLoss):
     """Minus the log-likelihood, with the log-partition function of the inference, D13 section 4.1.
 
-    The true likelihood where the inference is exact, the surrogate likelihood where it is not, and the truncated
-    one (D13 section 7.3) where it is truncated: then give it iterations enough, as with too few it diverges.
-    Hidden labels are summed out: the loss is the difference of two log-partition functions, of which one has the
-    labels clamped (Eq 21).
+    The true likelihood where the inference is exact, the surrogate likelihood where it is not, and the
+    truncated one (D13 section 7.3) where it is truncated: then give it iterations enough, as with too few
+    it diverges. Hidden labels are summed out: the loss is the difference of two log-partition functions,
+    of which one has the labels clamped (Eq 21).
 
     Examples
     --------

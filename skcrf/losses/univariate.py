@@ -7,7 +7,7 @@ from skcrf.losses._base import BaseLoss, logistic
 
 
 class UnivariateLogistic(BaseLoss):
-    """Univariate logistic loss: minus the log of the predicted marginal of each label, D13 section 4.2.1.
+    """Univariate logistic loss: minus the log of the marginal of each label, D13 section 4.2.1.
 
     Judges the marginals that the inference really predicts, so it makes up for what inference and model get
     wrong. Hidden sites do not count. The loss to try first.
