@@ -1,0 +1,180 @@
+"""Write the API pages from the registries and the public names, so that they cannot fall behind."""
+
+import importlib
+import inspect
+import re
+import shutil
+
+import skcrf
+from skcrf.gradients import GRADIENTS
+from skcrf.inference import INFERENCE
+from skcrf.losses import LOSSES
+from skcrf.metrics import SCORERS
+from skcrf.optimizers import OPTIMIZERS
+
+#: Title, where the names are, and what to say, of each part of the API that has no registry.
+MODULES = [
+    ("Preprocessing", "skcrf.preprocessing", "Transformers that know what an image is."),
+    ("Metrics", "skcrf.metrics", "Scores of fields, pooled over the labelled sites of all examples."),
+    (
+        "Displays",
+        "skcrf.plotting",
+        "Figures, in the manner of scikit-learn's displays; they need matplotlib.",
+    ),
+    ("Data", "skcrf.datasets", "Generators of labelled images."),
+    ("Graphs and potentials", "skcrf.graph", "The layout that everything behind the inference door shares."),
+]
+
+
+def write(folder):
+    """Write one page for each public class and function, and an index with tables.
+
+    Parameters
+    ----------
+    folder : Path
+        Where to; emptied first.
+    """
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    parts = [_title("API", "="), _estimators(folder), _inference(folder)]
+    for title, parameter, registry in [
+        ("Losses", "loss", LOSSES),
+        ("Gradients", "gradient", GRADIENTS),
+        ("Optimizers", "optimizer", OPTIMIZERS),
+    ]:
+        rows = [(f"``{name!r}``", _link(folder, cls), _summary(cls)) for name, cls in registry.items()]
+        parts += [_title(title), f"By name, or as an instance, in ``{parameter}=``.\n"]
+        parts += [_table(("Name", "Class", ""), rows)]
+    for title, module_name, text in MODULES:
+        module = importlib.import_module(module_name)
+        members = [
+            m for m in map(vars(module).get, _public(module)) if inspect.isclass(m) or inspect.isroutine(m)
+        ]
+        rows = [(_link(folder, member), _summary(member)) for member in members]
+        parts += [_title(title), f"``{module_name}``. {text}\n", _table(("Name", ""), rows)]
+        if module_name == "skcrf.metrics":
+            names = ", ".join(f"``{name!r}``" for name in SCORERS)
+            parts += [f"``SCORERS``, ready for ``scoring=`` in a search: {names}.\n"]
+    parts += [_bases(folder)]
+    pages = sorted(page.stem for page in folder.glob("*.rst"))
+    parts += [".. toctree::", "   :hidden:", "", *(f"   {_short(page)} <{page}>" for page in pages), ""]
+    (folder / "index.rst").write_text("\n".join(parts))
+
+
+def conventions_to_notes(app, what, name, obj, options, lines):
+    """Turn the Conventions block of a base class into a section that numpydoc knows."""
+    for i, line in enumerate(lines[:-1]):
+        if line.strip() == "Conventions" and set(lines[i + 1].strip()) == {"-"}:
+            lines[i : i + 2] = ["Notes", "-----", "**Conventions**", ""]
+            return
+
+
+def _estimators(folder):
+    members = [getattr(skcrf, name) for name in skcrf.__all__ if not name.startswith("_")]
+    rows = [(_link(folder, cls, "skcrf"), _summary(cls)) for cls in members if inspect.isclass(cls)]
+    return "\n".join([_title("Estimators"), _table(("Name", ""), rows)])
+
+
+def _inference(folder):
+    rows = [
+        (
+            f"``{name!r}``",
+            _link(folder, cls),
+            ", ".join(sorted(cls.tasks)),
+            {None: "-", "forest": "on forests", "any": "always"}[cls.exact_on],
+            {None: "-"}.get(cls.bound, cls.bound),
+            _summary(cls),
+        )
+        for name, cls in INFERENCE.items()
+    ]
+    text = (
+        "By name, or as an instance, in ``inference=``. The columns are claims that the tests hold each to.\n"
+    )
+    header = ("Name", "Class", "Tasks", "Exact", "Bound of log_z", "")
+    return "\n".join([_title("Inference"), text, _table(header, rows)])
+
+
+def _bases(folder):
+    bases = [
+        member
+        for registry in (INFERENCE, LOSSES, GRADIENTS, OPTIMIZERS)
+        for member in next(iter(registry.values())).__mro__
+        if member.__name__.startswith("Base") and member.__module__.startswith("skcrf")
+    ]
+    rows = [(_link(folder, cls), _summary(cls)) for cls in dict.fromkeys(bases)]
+    return "\n".join([_title("Base classes"), "For those who add one.\n", _table(("Name", ""), rows)])
+
+
+def _public(module):
+    named = getattr(module, "__all__", None)
+    return named or [
+        name
+        for name, member in vars(module).items()
+        if not name.startswith("_") and getattr(member, "__module__", None) == module.__name__
+    ]
+
+
+def _home(member):
+    """Name the module that users import a member from: the nearest that is not private."""
+    parts = member.__module__.split(".")
+    while len(parts) > 1 and (parts[-1].startswith("_") or _in_parent(member, parts)):
+        parts.pop()
+    return ".".join(parts)
+
+
+def _in_parent(member, parts):
+    parent = importlib.import_module(".".join(parts[:-1]))
+    return len(parts) > 2 and getattr(parent, member.__name__, None) is member
+
+
+def _link(folder, member, home=None):
+    """Write the page of a class or function, and return a reference to it."""
+    home = home or _home(member)
+    name = f"{home}.{member.__name__}"
+    page = folder / f"{name}.rst"
+    kind = "class" if inspect.isclass(member) else "function"
+    lines = [
+        _title(member.__name__, "="),
+        f".. currentmodule:: {home}\n",
+        f".. auto{kind}:: {member.__name__}",
+    ]
+    if kind == "class":
+        lines += _class_options(member)
+    lines += ["", f".. minigallery:: {name}", "   :add-heading: Examples that use it", ""]
+    page.write_text("\n".join(lines))
+    return f":doc:`{member.__name__} <{name}>`"
+
+
+def _class_options(member):
+    """List autodoc's options: the members that we wrote, not what scikit-learn gives every estimator."""
+    ours = {
+        name: None
+        for cls in reversed(member.__mro__)
+        if cls.__module__.startswith("skcrf")
+        for name, value in vars(cls).items()
+        if not name.startswith("_")
+        and not re.fullmatch("set_.*_request", name)
+        and inspect.getdoc(value)
+        and (inspect.isroutine(value) or isinstance(value, property))
+    }
+    return [f"   :members: {', '.join(ours)}", "   :member-order: bysource"] if ours else ["   :no-members:"]
+
+
+def _summary(member):
+    return inspect.getdoc(member).split("\n\n")[0].replace("\n", " ")
+
+
+def _title(text, line="-"):
+    return f"{text}\n{line * len(text)}\n"
+
+
+def _short(page):
+    return page.rsplit(".", 1)[1]
+
+
+def _table(header, rows):
+    lines = [".. list-table::", "   :header-rows: 1", "   :align: left", ""]
+    for row in [header, *rows]:
+        cells = [f"     - {cell}".rstrip() for cell in row]
+        lines += ["   * - " + cells[0].removeprefix("     - "), *cells[1:]]
+    return "\n".join([*lines, ""])
