@@ -273,4 +273,5 @@ def test_sum_by_example(graph, seed):
         expected = [sum(values[i] for i in span) for span in spans(ptr)]
         found = sum_by_example(values, example, graph)
         assert found.shape == (graph.n_examples,)
+        assert found.dtype == np.float64  # also of nothing
         np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-12)

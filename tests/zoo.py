@@ -1,7 +1,7 @@
 """A zoo of small graphs, and potentials to go with them."""
 
 import numpy as np
-from reference import is_forest
+from reference import best_configurations, is_forest
 
 from skcrf.graph import Potentials, chain, from_edges, isolated, lattice, pack
 
@@ -118,6 +118,12 @@ POTENTIALS = {"normal": normal, "attractive": attractive, "forbidden": forbidden
 def labels(graph, n_states, rng, *, hidden=0.0):
     """Draw labels, a share of them hidden (-1)."""
     y = rng.integers(n_states, size=graph.n_nodes)
+    return np.where(rng.random(graph.n_nodes) < hidden, -1, y)
+
+
+def possible_labels(graph, theta, rng, *, hidden=0.0):
+    """Choose labels that have a probability above zero, a share of them hidden (-1)."""
+    y = np.concatenate([sorted(best)[0] for best in best_configurations(graph, theta)])
     return np.where(rng.random(graph.n_nodes) < hidden, -1, y)
 
 

@@ -1,0 +1,171 @@
+"""Promises that hold for any potentials: no nan, sums to one, finite derivatives."""
+
+import numpy as np
+import pytest
+import reference
+import zoo
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numba import config
+from numpy.testing import assert_allclose
+
+from skcrf.gradients import GRADIENTS
+from skcrf.graph import Potentials, chain, from_edges, lattice, pack
+from skcrf.inference import INFERENCE
+from skcrf.losses import LOSSES
+
+#: The same examples in every run, in whatever time they take.
+steady = settings(
+    derandomize=True, deadline=None, database=None, max_examples=15 if config.DISABLE_JIT else 60
+)
+
+FORESTS_ONLY = {
+    name
+    for name, cls in INFERENCE.items()
+    if cls.exact_on == "forest" and "max_iter" not in cls().get_params()
+}
+PARAMETERS = [
+    {"max_iter": 1},
+    {"max_iter": 7},
+    {"max_iter": 25, "tol": 1e-6},
+    {"max_iter": 4, "damping": 0.5},
+]
+
+
+@st.composite
+def single_graphs(draw):
+    kind = draw(st.sampled_from(["lattice", "chain", "edges"]))
+    tied = draw(st.booleans())
+    if kind == "lattice":
+        height, width = draw(st.sampled_from([(1, 1), (1, 3), (3, 1), (2, 2), (2, 3)]))
+        return lattice(height, width, connectivity=draw(st.sampled_from([4, 8])), tied=tied)
+    n_nodes = draw(st.integers(1, 5))
+    if kind == "chain":
+        return chain(n_nodes, tied=tied)
+    pairs = [(i, j) for i in range(n_nodes) for j in range(n_nodes) if i != j]
+    chosen = draw(st.lists(st.sampled_from(pairs), max_size=7)) if pairs else []
+    unique = {frozenset(pair): pair for pair in chosen}
+    return from_edges(n_nodes, list(unique.values()), tied=tied)
+
+
+graphs = st.lists(single_graphs(), min_size=1, max_size=3).map(pack)
+sizes = st.sampled_from([0.0, 1.0, 30.0, 1e3, 1e4])
+
+
+@st.composite
+def models(draw):
+    """A graph, potentials of up to 1e4 in size, some of them -inf, and labels that are possible."""
+    graph = draw(graphs)
+    n_states = draw(st.integers(1, 3))
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    unary = draw(sizes) * rng.uniform(-1, 1, size=(graph.n_nodes, n_states))
+    tables = draw(sizes) * rng.uniform(-1, 1, size=(graph.n_tables, n_states, n_states))
+    if draw(st.booleans()):  # whole multiples: ties, and sums that cancel exactly
+        unary, tables = np.round(unary, -3), np.round(tables, -3)
+    x = rng.integers(n_states, size=graph.n_nodes)  # a configuration that stays possible
+    share = draw(st.sampled_from([0.0, 0.3, 0.9]))
+    unary_off = rng.random(unary.shape) < share
+    unary_off[np.arange(graph.n_nodes), x] = False
+    tables_off = rng.random(tables.shape) < share
+    tables_off[graph.edge_table, x[graph.edges[:, 0]], x[graph.edges[:, 1]]] = False
+    theta = Potentials(np.where(unary_off, -np.inf, unary), np.where(tables_off, -np.inf, tables))
+    y = np.where(rng.random(graph.n_nodes) < draw(st.sampled_from([0.0, 0.5])), -1, x)
+    return graph, theta, y, rng
+
+
+def assert_finite(*arrays):
+    for array in arrays:
+        assert np.isfinite(array).all()
+
+
+def accepts(name, graph):
+    return name not in FORESTS_ONLY or reference.is_forest(graph)
+
+
+@pytest.mark.parametrize("parameters", PARAMETERS, ids=str)
+@pytest.mark.parametrize("name", INFERENCE)
+@steady
+@given(model=models())
+def test_marginals_and_their_derivatives(name, parameters, model):
+    graph, theta, _, rng = model
+    if not accepts(name, graph):
+        return
+    inference = zoo.build(INFERENCE[name], **parameters)
+    for tape in (True, False) if "tol" in parameters else (True,):
+        beliefs = inference.forward(graph, theta, edges=True, tape=tape)
+        assert_finite(beliefs.mu, beliefs.edge_mu, beliefs.log_z)
+        assert_allclose(beliefs.mu.sum(axis=1), 1, rtol=0, atol=1e-12)
+        assert_allclose(beliefs.edge_mu.sum(axis=(1, 2)), 1, rtol=0, atol=1e-12)
+        assert not beliefs.mu[theta.unary == -np.inf].any()
+        cotangent = (rng.normal(size=array.shape) for array in (beliefs.mu, beliefs.edge_mu, beliefs.log_z))
+        assert_finite(*inference.backward(beliefs, *cotangent))
+
+
+@pytest.mark.parametrize("name", [name for name, cls in INFERENCE.items() if cls.exact_on])
+@steady
+@given(model=models())
+def test_exact_to_the_last_digits_that_there_are(name, model):
+    """log_z is a sum of terms up to 1e4 in size, so it is known to about 1e-12 of that."""
+    graph, theta, _, _ = model
+    if INFERENCE[name].exact_on == "forest" and not reference.is_forest(graph):
+        return
+    beliefs = INFERENCE[name]().forward(graph, theta, edges=True)
+    mu, edge_mu = reference.marginals(graph, theta)
+    assert_allclose(beliefs.mu, mu, rtol=0, atol=1e-9)
+    assert_allclose(beliefs.edge_mu, edge_mu, rtol=0, atol=1e-9)
+    assert_allclose(beliefs.log_z, reference.log_z(graph, theta), rtol=1e-12, atol=1e-9)
+
+
+@pytest.mark.parametrize("name", [name for name, cls in INFERENCE.items() if "max" in cls.tasks])
+@steady
+@given(model=models())
+def test_maxima(name, model):
+    graph, theta, _, _ = model
+    if not accepts(name, graph):
+        return
+    inference = INFERENCE[name]()
+    beliefs = inference.forward(graph, theta, tau=0.0, edges=True)
+    assert_finite(beliefs.mu, beliefs.edge_mu)
+    assert not np.isnan(beliefs.log_z).any()
+    assert_allclose(beliefs.mu.sum(axis=1), 1, rtol=0, atol=0)
+    assert_finite(*inference.backward(beliefs, d_log_z=np.ones(graph.n_examples)))
+    # on a graph with cycles, to avoid what is forbidden is as hard as any puzzle
+    if INFERENCE[name].exact_on == "any" or reference.is_forest(graph):
+        assert_allclose(beliefs.log_z, reference.max_score(graph, theta), rtol=1e-12, atol=1e-9)
+
+
+@pytest.mark.parametrize("parameters", [{"max_iter": 3}, {"max_iter": 25, "tol": 1e-6}], ids=str)
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("name", INFERENCE)
+@steady
+@given(model=models())
+def test_losses(name, loss, parameters, model):
+    graph, theta, y, _ = model
+    if not accepts(name, graph):
+        return
+    inference = GRADIENTS["backprop"]().wrap(zoo.build(INFERENCE[name], **parameters))
+    value, gradient, converged = LOSSES[loss]()(inference, graph, theta, y)
+    assert_finite(value, *gradient)
+    assert converged.shape == (graph.n_examples,)
+
+
+@pytest.mark.parametrize("size", [1e2, 1e4])
+@pytest.mark.parametrize("name", INFERENCE)
+def test_strong_and_frustrated(name, size, seed):
+    """All zoo graphs at the largest size that is promised to work, with a fixed point asked for."""
+    rng = np.random.default_rng(seed)
+    for graph in (zoo.FORESTS if name in FORESTS_ONLY else zoo.GRAPHS).values():
+        theta = zoo.extreme(graph, 2, rng, size=size)
+        inference = zoo.build(INFERENCE[name], max_iter=20, tol=1e-9)
+        for tape in (True, False):
+            beliefs = inference.forward(graph, theta, edges=True, tape=tape)
+            assert_finite(beliefs.mu, beliefs.edge_mu, beliefs.log_z)
+            assert_allclose(beliefs.mu.sum(axis=1), 1, rtol=0, atol=1e-12)
+            assert_finite(
+                *inference.backward(
+                    beliefs,
+                    np.ones_like(beliefs.mu),
+                    np.ones_like(beliefs.edge_mu),
+                    np.ones(graph.n_examples),
+                )
+            )
