@@ -36,7 +36,7 @@ class BruteForce(BaseInference):
     >>> graph = lattice(2, 2)
     >>> theta = Potentials(np.zeros((4, 2)), np.stack([np.eye(2), np.eye(2)]))
     >>> BruteForce().forward(graph, theta).log_z.round(3)
-    array([5.297])
+    array([5.298])
     """
 
     _parameter_constraints = {"max_states": [Interval(Integral, 1, None, closed="left")]}

@@ -1,0 +1,5 @@
+"""Estimators."""
+
+from skcrf.estimators.grid import GridCRFClassifier
+
+__all__ = ["GridCRFClassifier"]

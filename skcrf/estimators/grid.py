@@ -1,0 +1,219 @@
+"""Conditional random fields on images."""
+
+import numpy as np
+from sklearn.base import clone
+from sklearn.utils import get_tags
+from sklearn.utils._param_validation import HasMethods, Options, StrOptions
+from sklearn.utils.validation import validate_data
+
+from skcrf._examples import as_images, is_table, like_container
+from skcrf.estimators._base import BaseFieldClassifier, Fields
+from skcrf.features import EDGE_FEATURES, differences
+from skcrf.graph import lattice
+
+
+class GridCRFClassifier(BaseFieldClassifier):
+    """Conditional random field on images.
+
+    Every pixel has a label. The model is a pairwise field on the lattice of pixels whose potentials are linear in
+    features of pixels and of pairs of neighbours. It is learned by how well the marginals that approximate
+    inference predicts with it fit the labels, and `predict_proba` gives these marginals back.
+
+    X is a sequence of images of shape (height, width) or (height, width, n_features), which may differ in size;
+    Y a sequence of label images of shape (height, width). A plain table X of shape (n_samples, n_features) with
+    labels y of shape (n_samples,) means images of one pixel each, and the model is logistic regression.
+
+    Parameters
+    ----------
+    inference : {"trw", "bp", "mean_field", "tree", "bruteforce"} or BaseInference, default="trw"
+        How marginals are computed, in learning and in prediction alike. By default ten iterations of
+        tree-reweighted belief propagation.
+    loss : {"univariate_logistic", "clique_logistic", "likelihood"} or BaseLoss, default="univariate_logistic"
+        What is minimised.
+    gradient : {"backprop"} or BaseGradient, default="backprop"
+        How the loss is differentiated through the inference.
+    optimizer : {"lbfgs", "adam"} or BaseOptimizer, default="lbfgs"
+        How the loss is minimised. The start is the model without edges.
+    alpha : float, default=1e-3
+        Strength of the ridge penalty ``alpha / 2 (||coef_||^2 + ||edge_coef_||^2)``, relative to the mean loss
+        of a labelled site.
+    fit_intercept : bool, default=True
+        Whether each class has a constant.
+    connectivity : {4, 8}, default=4
+        Number of neighbours of a pixel.
+    edge_features : {"bias", "contrast"} or transformer, default="bias"
+        Features of a pair of neighbours, which have their own weights in each direction. "bias" is a constant;
+        "contrast" adds the norm of the difference of the two pixels' features; a transformer adds what
+        it makes of the absolute differences, an array of shape (n_edges, n_features).
+    max_iter : int, default=100
+        Iterations of the optimizer at most.
+    tol : float, default=1e-4
+        Tolerance of the optimizer.
+    missing_label : object, default=None
+        The value in Y that stands for a hidden label. Masked entries of Y are hidden in any case.
+    class_weight : dict, "balanced" or None, default=None
+        Weights of the classes, for losses that are sums over pixels.
+    classes : array-like of shape (n_classes,), default=None
+        All labels, for training sets that may lack some; None for those in Y.
+    n_jobs : int, default=None
+        Number of threads. The result does not depend on it.
+    warm_start : bool, default=False
+        Whether `fit` starts from the weights of the last fit.
+    verbose : int, default=0
+        Whether to print the objective in each iteration; see `set_callbacks` for progress bars.
+    random_state : int, RandomState instance or None, default=None
+        Seed of mini-batch optimizers.
+
+    Attributes
+    ----------
+    classes_ : ndarray of shape (n_classes,)
+        Labels, sorted.
+    n_features_in_ : int
+        Number of features of a pixel.
+    coef_ : ndarray of shape (n_classes, n_features_in_)
+        Weights of the features of pixels.
+    intercept_ : ndarray of shape (n_classes,)
+        Constants.
+    edge_coef_ : ndarray of shape (n_edge_features, n_classes, n_classes)
+        Weights of the features of pairs: those for horizontal pairs, then vertical ones, then, with 8
+        neighbours, those towards down-right and down-left. The first class is that of the left (upper) pixel.
+    n_iter_ : int
+        Iterations of the optimizer.
+    loss_curve_ : list of float
+        The objective after each iteration.
+    converged_ : bool
+        Whether optimizer and inference converged.
+
+    See Also
+    --------
+    skcrf.plotting.MarginalsDisplay : Pictures of predictions.
+
+    References
+    ----------
+    J. Domke, "Learning Graphical Model Parameters with Approximate Marginal Inference", PAMI 2013.
+
+    Examples
+    --------
+    >>> from skcrf import GridCRFClassifier
+    >>> from skcrf.datasets import make_binary_denoising
+    >>> X, Y = make_binary_denoising(n_images=4, shape=(16, 16), noise=1.5, random_state=0)
+    >>> est = GridCRFClassifier(max_iter=20, tol=1e-2).fit(X[:3], Y[:3])
+    >>> est.predict_proba(X[3:]).shape
+    (1, 16, 16, 2)
+    """
+
+    _parameter_constraints = {
+        **BaseFieldClassifier._parameter_constraints,
+        "connectivity": [Options(int, {4, 8})],
+        "edge_features": [StrOptions(set(EDGE_FEATURES)), HasMethods(["fit", "transform"])],
+    }
+
+    def __init__(
+        self,
+        inference="trw",
+        loss="univariate_logistic",
+        gradient="backprop",
+        optimizer="lbfgs",
+        alpha=1e-3,
+        fit_intercept=True,
+        connectivity=4,
+        edge_features="bias",
+        max_iter=100,
+        tol=1e-4,
+        missing_label=None,
+        class_weight=None,
+        classes=None,
+        n_jobs=None,
+        warm_start=False,
+        verbose=0,
+        random_state=None,
+    ):
+        self.inference = inference
+        self.loss = loss
+        self.gradient = gradient
+        self.optimizer = optimizer
+        self.alpha = alpha
+        self.fit_intercept = fit_intercept
+        self.connectivity = connectivity
+        self.edge_features = edge_features
+        self.max_iter = max_iter
+        self.tol = tol
+        self.missing_label = missing_label
+        self.class_weight = class_weight
+        self.classes = classes
+        self.n_jobs = n_jobs
+        self.warm_start = warm_start
+        self.verbose = verbose
+        self.random_state = random_state
+
+    def _read(self, X, *, reset):
+        if is_table(X):
+            X = validate_data(self, X, reset=reset, dtype=[np.float64, np.float32])
+            return Fields(X, [()] * len(X))
+        images = as_images(X, n_features=None if reset else self.n_features_in_)
+        if reset:
+            self.n_features_in_ = images[0].shape[2]
+            vars(self).pop("feature_names_in_", None)
+        return Fields(
+            [image.reshape(-1, image.shape[2]) for image in images],
+            [image.shape[:2] for image in images],
+        )
+
+    def _graph(self, shape):
+        height, width = shape
+        return lattice(int(height), int(width), self.connectivity, tied=self.edge_transformer_ is None)
+
+    def _fit_edge_features(self, fields):
+        named = isinstance(self.edge_features, str)
+        transformer = EDGE_FEATURES[self.edge_features] if named else self.edge_features
+        self.edge_transformer_, self.n_edge_features_ = None, 1
+        if transformer is None or fields.is_table or all(np.prod(shape) == 1 for shape in fields.shapes):
+            return
+        transformer = clone(transformer)
+        pixels = zip(fields.features, fields.shapes, strict=True)
+        seen = [differences(lattice(*map(int, shape), self.connectivity), X) for X, shape in pixels]
+        if not get_tags(transformer).requires_fit:
+            seen = seen[:1]
+        made = transformer.fit_transform(np.concatenate(seen))
+        self.edge_transformer_, self.n_edge_features_ = transformer, 1 + made.shape[1]
+
+    def _edge_features(self, graph, X):
+        constant = np.ones((graph.n_tables, 1))
+        if self.edge_transformer_ is None or graph.n_edges == 0:
+            return np.broadcast_to(constant, (graph.n_tables, self.n_edge_features_))
+        made = self.edge_transformer_.transform(differences(graph, X))
+        made = made.toarray() if hasattr(made, "toarray") else np.asarray(made, dtype=np.float64)
+        return np.hstack([constant, made])
+
+    @property
+    def _n_edge_features(self):
+        return self.n_edge_features_, {4: 2, 8: 4}[self.connectivity]
+
+    def predict_edge_proba(self, X, Y=None):
+        """Infer the marginals of all pairs of neighbours.
+
+        Parameters
+        ----------
+        X : sequence of array-like of shape (height, width) or (height, width, n_features)
+            Images.
+        Y : sequence of array-like of shape (height, width), default=None
+            What is known, as for `predict_proba`.
+
+        Returns
+        -------
+        P : sequence of ndarray of shape (height, width, n_directions, n_classes, n_classes)
+            ``P[i][r, c, d, a, b]`` is the probability that pixel (r, c) of image i has class a and its neighbour
+            in direction d (right, down, and with 8 neighbours down-right and down-left) has class b; nan where
+            that neighbour is outside the image.
+        """
+        fields, results = self._infer(X, Y, edges=True)
+        n_classes, n_groups = len(self.classes_), self._n_edge_features[1]
+        examples = []
+        for graph, _, edge_mu, _ in results:
+            P = np.full((graph.n_nodes, n_groups, n_classes, n_classes), np.nan)
+            P[graph.edges[:, 0], graph.table_group[graph.edge_table]] = edge_mu
+            examples += np.split(P, graph.node_ptr[1:-1])
+        if fields.is_table:
+            return np.concatenate(examples)
+        shaped = [P.reshape(*shape, *P.shape[1:]) for P, shape in zip(examples, fields.shapes, strict=True)]
+        return like_container(X, shaped)

@@ -1,0 +1,189 @@
+"""From weights to potentials and back: the linear map of the features, and its transpose.
+
+``theta(x_i) = coef . x_i + intercept`` and ``theta(x_i, x_j) = edge_coef . v_ij`` (D13 section 8.1).
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from sklearn.preprocessing import FunctionTransformer
+
+from skcrf.graph import Graph, Potentials
+
+# Rows of single-precision features that are widened at a time: small enough to stay in the cache.
+_ROWS = 2048
+
+
+class Weights(NamedTuple):
+    """The parameters of a model, or a gradient with respect to them.
+
+    Attributes
+    ----------
+    coef : ndarray of shape (n_classes, n_features)
+        Weights of the features of sites.
+    intercept : ndarray of shape (n_classes,)
+        Constants.
+    edge_coef : ndarray of shape (n_edge_features, n_classes, n_classes)
+        Weights of the features of edges; those of each group of edges follow one another.
+    """
+
+    coef: np.ndarray
+    intercept: np.ndarray
+    edge_coef: np.ndarray
+
+    def ravel(self):
+        """Return all parameters as one vector."""
+        return np.concatenate([part.ravel() for part in self])
+
+    def unravel(self, w):
+        """Cut a vector into parts of this shape."""
+        parts, start = [], 0
+        for part in self:
+            parts.append(w[start : start + part.size].reshape(part.shape))
+            start += part.size
+        return Weights(*parts)
+
+
+def zero_weights(n_classes, n_features, n_edge_features):
+    """Make weights that are all zero.
+
+    Parameters
+    ----------
+    n_classes, n_features, n_edge_features : int
+        Sizes.
+
+    Returns
+    -------
+    weights : Weights
+        Zeros.
+    """
+    return Weights(
+        np.zeros((n_classes, n_features)),
+        np.zeros(n_classes),
+        np.zeros((n_edge_features, n_classes, n_classes)),
+    )
+
+
+class Batch(NamedTuple):
+    """Several examples, ready for evaluation.
+
+    Attributes
+    ----------
+    graph : Graph
+        Structure.
+    X : ndarray of shape (n_nodes, n_features)
+        Features of the sites, float32 or float64.
+    V : ndarray of shape (n_tables, n_edge_features_of_a_group)
+        Features of the tables.
+    y : ndarray of shape (n_nodes,)
+        Labels, -1 where hidden or unknown.
+    weight : ndarray of shape (n_examples,)
+        Weight of each example.
+    site_weight : ndarray of shape (n_nodes,) or None
+        Weight of each site.
+    """
+
+    graph: Graph
+    X: np.ndarray
+    V: np.ndarray
+    y: np.ndarray
+    weight: np.ndarray
+    site_weight: np.ndarray | None
+
+
+def potentials(weights, batch):
+    """Compute the potentials.
+
+    Parameters
+    ----------
+    weights : Weights
+        Parameters.
+    batch : Batch
+        Features.
+
+    Returns
+    -------
+    theta : Potentials
+        Potentials, float64.
+    """
+    n_classes = len(weights.intercept)
+    unary = np.empty((len(batch.X), n_classes))
+    for rows in _pieces(batch.X):
+        np.matmul(batch.X[rows].astype(np.float64, copy=False), weights.coef.T, out=unary[rows])
+    unary += weights.intercept
+    tables = np.empty((batch.graph.n_tables, n_classes, n_classes))
+    for tables_of_group, features in _groups(batch, weights):
+        coef = weights.edge_coef[features].reshape(-1, n_classes**2)
+        tables[tables_of_group] = (batch.V[tables_of_group] @ coef).reshape(-1, n_classes, n_classes)
+    return Potentials(unary, tables)
+
+
+def pull_back(d_theta, batch, weights):
+    """Compute the gradient with respect to the weights: the transpose of `potentials`.
+
+    Parameters
+    ----------
+    d_theta : Potentials
+        Derivative with respect to the potentials.
+    batch : Batch
+        Features.
+    weights : Weights
+        Parameters, for their shapes.
+
+    Returns
+    -------
+    gradient : Weights
+        Derivative with respect to the weights.
+    """
+    coef = np.zeros_like(weights.coef)
+    for rows in _pieces(batch.X):
+        coef += d_theta.unary[rows].T @ batch.X[rows].astype(np.float64, copy=False)
+    edge_coef = np.zeros_like(weights.edge_coef)
+    d_tables = d_theta.tables.reshape(len(d_theta.tables), len(weights.intercept) ** 2)
+    for tables_of_group, features in _groups(batch, weights):
+        d_coef = batch.V[tables_of_group].T @ d_tables[tables_of_group]
+        edge_coef[features] = d_coef.reshape(edge_coef[features].shape)
+    return Weights(coef, d_theta.unary.sum(axis=0), edge_coef)
+
+
+def _pieces(X):
+    """Cut rows so that widening single precision never copies all features at once."""
+    if X.dtype == np.float64:
+        return [slice(None)]
+    return [slice(start, start + _ROWS) for start in range(0, len(X), _ROWS)]
+
+
+def _groups(batch, weights):
+    """For each group of edges, its tables and its edge features."""
+    n_features = batch.V.shape[1]
+    for group in range(len(weights.edge_coef) // n_features):
+        tables = np.flatnonzero(batch.graph.table_group == group)
+        if len(tables) and tables[-1] - tables[0] + 1 == len(tables):
+            tables = slice(tables[0], tables[-1] + 1)  # a view instead of a copy
+        yield tables, slice(group * n_features, (group + 1) * n_features)
+
+
+def _norm(differences):
+    return np.linalg.norm(differences, axis=1, keepdims=True)
+
+
+#: Transformers of the absolute differences of features across an edge; None for no such features.
+EDGE_FEATURES = {"bias": None, "contrast": FunctionTransformer(_norm)}
+
+
+def differences(graph, X):
+    """Compute how much the features differ between the two ends of each edge.
+
+    Parameters
+    ----------
+    graph : Graph
+        Structure.
+    X : ndarray of shape (n_nodes, n_features)
+        Features of the sites.
+
+    Returns
+    -------
+    differences : ndarray of shape (n_edges, n_features)
+        Absolute differences.
+    """
+    return np.abs(X[graph.edges[:, 0]] - X[graph.edges[:, 1]])

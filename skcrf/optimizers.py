@@ -1,0 +1,232 @@
+"""Optimizers: they know an objective ``w -> (value, gradient)`` and nothing else."""
+
+from abc import ABC, abstractmethod
+from numbers import Integral, Real
+
+import numpy as np
+from scipy.optimize import OptimizeResult
+from scipy.optimize import minimize as scipy_minimize
+from sklearn.base import BaseEstimator
+from sklearn.utils._param_validation import Interval
+
+
+class BaseOptimizer(BaseEstimator, ABC):
+    """Base class of the optimizers.
+
+    Conventions
+    -----------
+    - An objective is called with weights, one vector, and gives value and gradient there. Mini-batch
+      methods also pass the `batches` to evaluate, some of ``objective.batches``.
+    - ``callback(w, value)`` is called after each iteration and returns whether to stop.
+    """
+
+    _parameter_constraints = {}
+
+    #: Number of examples in a mini-batch; None for methods that use all.
+    batch_size = None
+
+    @abstractmethod
+    def minimize(self, objective, w, *, max_iter, tol, callback, rng):
+        """Minimise.
+
+        Parameters
+        ----------
+        objective : callable
+            The objective.
+        w : ndarray of shape (n_weights,)
+            Where to start.
+        max_iter : int
+            Iterations at most.
+        tol : float
+            When to stop; what it is compared with is the method's business.
+        callback : callable
+            ``callback(w, value) -> bool``.
+        rng : numpy.random.RandomState
+            Source of randomness.
+
+        Returns
+        -------
+        result : scipy.optimize.OptimizeResult
+            With `x`, `fun`, `nit`, `success` and `message`.
+        """
+
+
+class LBFGS(BaseOptimizer):
+    """L-BFGS, started afresh when it stops on a bad search direction (D13 section 8.4).
+
+    Stops when no entry of the gradient is larger than `tol`.
+
+    Parameters
+    ----------
+    memory : int, default=10
+        Number of corrections that approximate the Hessian.
+    max_restarts : int, default=5
+        How often to start afresh at most.
+
+    Examples
+    --------
+    >>> from skcrf import GridCRFClassifier
+    >>> from skcrf.optimizers import LBFGS
+    >>> GridCRFClassifier(optimizer=LBFGS(memory=20))
+    GridCRFClassifier(optimizer=LBFGS(memory=20))
+    """
+
+    _parameter_constraints = {
+        "memory": [Interval(Integral, 1, None, closed="left")],
+        "max_restarts": [Interval(Integral, 0, None, closed="left")],
+    }
+
+    def __init__(self, memory=10, max_restarts=5):
+        self.memory = memory
+        self.max_restarts = max_restarts
+
+    def minimize(self, objective, w, *, max_iter, tol, callback, rng):
+        def on_iteration(intermediate_result):
+            if callback(intermediate_result.x, float(intermediate_result.fun)):
+                raise StopIteration
+
+        nit = 0
+        for _ in range(self.max_restarts + 1):
+            result = scipy_minimize(
+                objective,
+                w,
+                jac=True,
+                method="L-BFGS-B",
+                callback=on_iteration,
+                options={
+                    "maxiter": max_iter - nit,
+                    "maxcor": self.memory,
+                    "gtol": tol,
+                    "ftol": 64 * np.finfo(np.float64).eps,
+                    "maxls": 50,
+                },
+            )
+            nit += result.nit
+            w = result.x
+            bad_direction = result.status == 2
+            if not bad_direction or result.nit == 0 or nit >= max_iter:
+                break
+        return OptimizeResult(x=w, fun=result.fun, nit=nit, success=result.success, message=result.message)
+
+
+class Adam(BaseOptimizer):
+    """Mini-batch gradient steps of adaptive size; also serves `partial_fit`.
+
+    An iteration is a pass over the training set. Stops when the mean objective of a pass has not improved by
+    more than `tol` for `patience` passes, and returns the weights after the best pass.
+
+    Parameters
+    ----------
+    batch_size : int, default=8
+        Number of examples in a mini-batch.
+    learning_rate : float, default=0.02
+        Size of the steps.
+    beta1, beta2 : float, default=0.9, 0.99
+        How slowly the running mean and square of the gradient forget.
+    patience : int, default=5
+        Passes without improvement before it stops.
+
+    Examples
+    --------
+    >>> from skcrf import GridCRFClassifier
+    >>> from skcrf.optimizers import Adam
+    >>> GridCRFClassifier(optimizer=Adam(batch_size=4))
+    GridCRFClassifier(optimizer=Adam(batch_size=4))
+    """
+
+    _parameter_constraints = {
+        "batch_size": [Interval(Integral, 1, None, closed="left")],
+        "learning_rate": [Interval(Real, 0, None, closed="neither")],
+        "beta1": [Interval(Real, 0, 1, closed="left")],
+        "beta2": [Interval(Real, 0, 1, closed="left")],
+        "patience": [Interval(Integral, 1, None, closed="left")],
+    }
+
+    def __init__(self, batch_size=8, learning_rate=0.02, beta1=0.9, beta2=0.99, patience=5):
+        self.batch_size = batch_size
+        self.learning_rate = learning_rate
+        self.beta1 = beta1
+        self.beta2 = beta2
+        self.patience = patience
+
+    def minimize(self, objective, w, *, max_iter, tol, callback, rng):
+        state = self.start(w)
+        best_w, best_value, since = w, np.inf, 0
+        nit, success, message = 0, False, f"reached max_iter={max_iter}"
+        while nit < max_iter and not success:
+            w, value, state = self.epoch(objective, w, state, rng)
+            nit += 1
+            since = 0 if value < best_value - tol else since + 1
+            if value < best_value:
+                best_w, best_value = w, value
+            success = since >= self.patience
+            if callback(w, value):
+                message = "stopped by a callback"
+                break
+        if success:
+            message = f"no improvement above tol={tol} in {self.patience} passes"
+        return OptimizeResult(x=best_w, fun=best_value, nit=nit, success=success, message=message)
+
+    def start(self, w):
+        """Make the state from which the first pass starts.
+
+        Parameters
+        ----------
+        w : ndarray of shape (n_weights,)
+            Weights.
+
+        Returns
+        -------
+        state : tuple
+            Running mean, running square, number of steps.
+        """
+        return np.zeros_like(w), np.zeros_like(w), 0
+
+    def epoch(self, objective, w, state, rng):
+        """Do one pass over the training set.
+
+        Parameters
+        ----------
+        objective : Objective
+            The objective.
+        w : ndarray of shape (n_weights,)
+            Weights.
+        state : tuple
+            What `start` or an earlier pass gave.
+        rng : numpy.random.RandomState
+            Shuffles the batches.
+
+        Returns
+        -------
+        w : ndarray of shape (n_weights,)
+            New weights.
+        value : float
+            Mean objective of the mini-batches.
+        state : tuple
+            New state.
+        """
+        mean, square, step = state
+        values = []
+        for batches in self._mini_batches(objective.batches, rng):
+            value, gradient = objective(w, batches)
+            values.append(value)
+            step += 1
+            mean = self.beta1 * mean + (1 - self.beta1) * gradient
+            square = self.beta2 * square + (1 - self.beta2) * gradient**2
+            size = self.learning_rate * np.sqrt(1 - self.beta2**step) / (1 - self.beta1**step)
+            w = w - size * mean / (np.sqrt(square) + 1e-8)
+        return w, float(np.mean(values)), (mean, square, step)
+
+    def _mini_batches(self, batches, rng):
+        chosen, n_examples = [], 0
+        for index in rng.permutation(len(batches)):
+            chosen.append(batches[index])
+            n_examples += batches[index].graph.n_examples
+            if n_examples >= self.batch_size:
+                yield chosen
+                chosen, n_examples = [], 0
+        if chosen:
+            yield chosen
+
+
+OPTIMIZERS = {"adam": Adam, "lbfgs": LBFGS}
