@@ -159,13 +159,13 @@ def trw(graph, theta, rho, n_iter, *, damp=None):
     k = theta.unary.shape[1]
     rho = np.broadcast_to(np.asarray(rho, dtype=float), len(graph.edges))
     message = {(e, s): np.full(k, 1 / k) for e in range(len(graph.edges)) for s in (0, 1)}
+    arriving = {i: [(e, s) for e, s in message if graph.edges[e, s] == i] for i in range(len(theta.unary))}
 
     def product_at(i):
         """e^theta(x_i) prod_d m_d(x_i)^rho_d."""
         value = np.exp(theta.unary[i] - theta.unary[i].max())
-        for (e, s), m in message.items():
-            if graph.edges[e, s] == i:
-                value = value * m ** rho[e]
+        for e, s in arriving[i]:
+            value = value * message[e, s] ** rho[e]
         return value
 
     def factor(e):

@@ -16,7 +16,7 @@ from skcrf.losses import LOSSES
 
 #: The same examples in every run, in whatever time they take.
 steady = settings(
-    derandomize=True, deadline=None, database=None, max_examples=15 if config.DISABLE_JIT else 60
+    derandomize=True, deadline=None, database=None, max_examples=10 if config.DISABLE_JIT else 30
 )
 
 FORESTS_ONLY = {
@@ -48,22 +48,26 @@ def single_graphs(draw):
     return from_edges(n_nodes, list(unique.values()), tied=tied)
 
 
-graphs = st.lists(single_graphs(), min_size=1, max_size=3).map(pack)
-sizes = st.sampled_from([0.0, 1.0, 30.0, 1e3, 1e4])
+graphs = st.lists(single_graphs(), min_size=1, max_size=4).map(pack)
+sizes = st.sampled_from([1e4, 1e3, 30.0, 1.0, 0.0])
 
 
 @st.composite
 def models(draw):
     """A graph, potentials of up to 1e4 in size, some of them -inf, and labels that are possible."""
     graph = draw(graphs)
-    n_states = draw(st.integers(1, 3))
+    n_states = draw(st.sampled_from([2, 3, 1]))
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
-    unary = draw(sizes) * rng.uniform(-1, 1, size=(graph.n_nodes, n_states))
-    tables = draw(sizes) * rng.uniform(-1, 1, size=(graph.n_tables, n_states, n_states))
-    if draw(st.booleans()):  # whole multiples: ties, and sums that cancel exactly
-        unary, tables = np.round(unary, -3), np.round(tables, -3)
+    shapes = (graph.n_nodes, n_states), (graph.n_tables, n_states, n_states)
+    if draw(st.booleans()):
+        unary, tables = (draw(sizes) * rng.uniform(-1, 1, size=shape) for shape in shapes)
+    else:  # ties of large numbers, broken by small ones: nothing is certain, and digits are few
+        noise = draw(st.sampled_from([1.0, 0.0]))
+        unary, tables = (
+            draw(sizes) * rng.integers(-1, 2, size=shape) + noise * rng.normal(size=shape) for shape in shapes
+        )
     x = rng.integers(n_states, size=graph.n_nodes)  # a configuration that stays possible
-    share = draw(st.sampled_from([0.0, 0.3, 0.9]))
+    share = draw(st.sampled_from([0.3, 0.0, 0.9]))
     unary_off = rng.random(unary.shape) < share
     unary_off[np.arange(graph.n_nodes), x] = False
     tables_off = rng.random(tables.shape) < share
@@ -105,7 +109,7 @@ def test_marginals_and_their_derivatives(name, parameters, model):
 @steady
 @given(model=models())
 def test_exact_to_the_last_digits_that_there_are(name, model):
-    """log_z is a sum of terms up to 1e4 in size, so it is known to about 1e-12 of that."""
+    """Terms of 1e4 are rounded at 1e-12, so marginals are; log_z is a sum of their products."""
     graph, theta, _, _ = model
     if INFERENCE[name].exact_on == "forest" and not reference.is_forest(graph):
         return
@@ -113,7 +117,7 @@ def test_exact_to_the_last_digits_that_there_are(name, model):
     mu, edge_mu = reference.marginals(graph, theta)
     assert_allclose(beliefs.mu, mu, rtol=0, atol=1e-9)
     assert_allclose(beliefs.edge_mu, edge_mu, rtol=0, atol=1e-9)
-    assert_allclose(beliefs.log_z, reference.log_z(graph, theta), rtol=1e-12, atol=1e-9)
+    assert_allclose(beliefs.log_z, reference.log_z(graph, theta), rtol=1e-11, atol=1e-7)
 
 
 @pytest.mark.parametrize("name", [name for name, cls in INFERENCE.items() if "max" in cls.tasks])

@@ -337,7 +337,7 @@ def test_fixed_point_with_forbidden_states(cls, graph, seed):
     check(maker(cls, **FIXED_POINT), graph, theta, draw_cotangent(graph, 3, rng), tape=False, atol=1e-8)
 
 
-@pytest.mark.parametrize("cls, graph", pairs(ITERATIVE, some("edgeless_inside")))
+@pytest.mark.parametrize("cls, graph", pairs(ITERATIVE, some("small")))
 def test_fixed_point_of_a_batch(cls, graph, seed):
     rng = np.random.default_rng(seed)
     theta = zoo.normal(graph, 2, rng, strength=0.4)
@@ -401,7 +401,7 @@ def strategies():
 
 
 @pytest.mark.parametrize("strategy, parameters", strategies())
-@pytest.mark.parametrize("cls, graph", pairs(INFERENCE, some("lonely", "cycle_tied", "edgeless_inside")))
+@pytest.mark.parametrize("cls, graph", pairs(INFERENCE, some("lonely", "cycle_tied", "small")))
 def test_strategy(cls, graph, strategy, parameters, seed):
     rng = np.random.default_rng(seed)
     theta = zoo.normal(graph, 2, rng, strength=0.4)

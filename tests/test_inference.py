@@ -220,9 +220,9 @@ def test_mean_field_bounds_from_below_after_any_number_of_iterations(graph, max_
 @pytest.mark.parametrize("cls, graph", possible_pairs(INFERENCE, zoo.GRAPHS))
 def test_beliefs_are_sound(cls, graph, potentials, seed):
     rng = np.random.default_rng(seed)
-    for n_states in (1, 2, 3):
+    for n_states in (1, 3):
         theta = zoo.POTENTIALS[potentials](graph, n_states, rng)
-        for inference in (cls(), zoo.build(cls, max_iter=1, damping=0.5)):
+        for inference in (zoo.build(cls, max_iter=3), zoo.build(cls, max_iter=1, damping=0.5)):
             beliefs = inference.forward(graph, theta, edges=True)
             assert_beliefs_are_sound(beliefs, graph, n_states)
             assert not beliefs.mu[theta.unary == -np.inf].any()
@@ -370,7 +370,7 @@ def test_truncated_is_the_naive_iteration(name, graph, draw, seed):
     for n_states in (2, 3):
         theta = draw(graph, n_states, rng)
         for parameters in variants(INFERENCE[name], graph, rng):
-            for max_iter in (1, 2, 3):
+            for max_iter in (1, 2, 3) if not parameters else (3,):
                 inference = INFERENCE[name](max_iter=max_iter, **parameters)
                 beliefs = inference.forward(graph, theta, edges=True)
                 mu, edge_mu, log_z = NAIVE[name](inference, graph, theta)

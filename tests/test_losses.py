@@ -119,7 +119,7 @@ def test_gradient_through_truncated_inference(loss, cls, graph, hidden, seed):
     check_gradient(LOSSES[loss]()(inference, graph, theta, y)[1], value, graph, theta)
 
 
-@pytest.mark.parametrize("loss, cls, graph", cases("edgeless_inside", "chains"))
+@pytest.mark.parametrize("loss, cls, graph", cases("small", "lonely"))
 def test_gradient_of_a_batch_with_three_states(loss, cls, graph, seed):
     rng = np.random.default_rng(seed)
     theta = zoo.normal(graph, 3, rng)

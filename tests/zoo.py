@@ -44,6 +44,7 @@ BATCHES = {
     "equal_lattices": pack([lattice(2, 2), lattice(2, 2)]),
     "lattices_untied": pack([lattice(2, 2, tied=False), lattice(3, 1, tied=False)]),
     "diagonal_lattices": pack([lattice(2, 2, connectivity=8), lattice(1, 2, connectivity=8)]),
+    "small": pack([SINGLES["cycle_tied"], SINGLES["single"], SINGLES["pair_reversed"]]),
     "mixed": pack([SINGLES["single"], SINGLES["cycle"], SINGLES["lonely"], SINGLES["lattice_2x2"]]),
     "edgeless_inside": pack([SINGLES["chain"], SINGLES["no_edges"], SINGLES["cycle_tied"]]),
     "packed_twice": pack([pack([SINGLES["pair_reversed"], SINGLES["forest"]]), chain(2)]),
