@@ -228,6 +228,21 @@ class Labels:
             encoded.append(y)
         return encoded
 
+    def encode_all(self, classes):
+        """Turn labels into indices of classes, all examples in one array.
+
+        Parameters
+        ----------
+        classes : ndarray of shape (n_classes,)
+            Sorted labels.
+
+        Returns
+        -------
+        y : ndarray of shape (n_sites,)
+            Indices into `classes` of all sites of all examples, -1 where hidden.
+        """
+        return np.concatenate([y.ravel() for y in self.encode(classes)])
+
 
 def sorted_classes(found, *, name):
     """Merge labels into one sorted array of classes.

@@ -35,6 +35,14 @@ class Weights(NamedTuple):
         """Return all parameters as one vector."""
         return np.concatenate([part.ravel() for part in self])
 
+    def shapes(self):
+        """Return the shapes of all parts."""
+        return [part.shape for part in self]
+
+    def fitted(self):
+        """Return the fitted attributes of an estimator that has these weights."""
+        return {f"{name}_": np.array(part) for name, part in self._asdict().items()}
+
     def unravel(self, w):
         """Cut a vector into parts of this shape."""
         parts, start = [], 0

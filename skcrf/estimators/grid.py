@@ -6,8 +6,9 @@ from sklearn.utils import get_tags
 from sklearn.utils._param_validation import HasMethods, Options, StrOptions
 from sklearn.utils.validation import validate_data
 
-from skcrf._examples import as_images, is_table, like_container
-from skcrf.estimators._base import BaseFieldClassifier, Fields
+from skcrf._examples import as_images, is_table
+from skcrf.estimators._base import BaseFieldClassifier, by_example
+from skcrf.estimators._batches import Fields
 from skcrf.features import EDGE_FEATURES, differences
 from skcrf.graph import lattice
 
@@ -15,13 +16,14 @@ from skcrf.graph import lattice
 class GridCRFClassifier(BaseFieldClassifier):
     """Conditional random field on images.
 
-    Every pixel has a label. The model is a pairwise field on the lattice of pixels whose potentials are linear in
-    features of pixels and of pairs of neighbours. It is learned by how well the marginals that approximate
-    inference predicts with it fit the labels, and `predict_proba` gives these marginals back.
+    Every pixel has a label. The model is a pairwise field on the lattice of pixels whose potentials are
+    linear in features of pixels and of pairs of neighbours. It is learned by how well the marginals that
+    approximate inference predicts with it fit the labels, and `predict_proba` gives these marginals back.
 
-    X is a sequence of images of shape (height, width) or (height, width, n_features), which may differ in size;
-    Y a sequence of label images of shape (height, width). A plain table X of shape (n_samples, n_features) with
-    labels y of shape (n_samples,) means images of one pixel each, and the model is logistic regression.
+    X is a sequence of images of shape (height, width) or (height, width, n_features), which may differ
+    in size; y a sequence of label images of shape (height, width). A plain table X of shape
+    (n_samples, n_features) with labels y of shape (n_samples,) means images of one pixel each, and the
+    model is multinomial logistic regression.
 
     Parameters
     ----------
@@ -35,26 +37,26 @@ class GridCRFClassifier(BaseFieldClassifier):
     optimizer : {"lbfgs", "adam"} or BaseOptimizer, default="lbfgs"
         How the loss is minimised. The start is the model without edges.
     alpha : float, default=1e-3
-        Strength of the ridge penalty ``alpha / 2 (||coef_||^2 + ||edge_coef_||^2)``, relative to the mean loss
-        of a labelled site.
+        Strength of the ridge penalty ``alpha / 2 (||coef_||^2 + ||edge_coef_||^2)``, relative to the
+        mean loss of a labelled pixel.
     fit_intercept : bool, default=True
         Whether each class has a constant.
     connectivity : {4, 8}, default=4
         Number of neighbours of a pixel.
     edge_features : {"bias", "contrast"} or transformer, default="bias"
-        Features of a pair of neighbours, which have their own weights in each direction. "bias" is a constant;
-        "contrast" adds the norm of the difference of the two pixels' features; a transformer adds what
-        it makes of the absolute differences, an array of shape (n_edges, n_features).
+        Features of a pair of neighbours, which have their own weights in each direction. "bias" is a
+        constant; "contrast" adds the norm of the difference of the two pixels' features; a transformer
+        adds what it makes of the absolute differences, an array of shape (n_edges, n_features).
     max_iter : int, default=100
         Iterations of the optimizer at most.
     tol : float, default=1e-4
         Tolerance of the optimizer.
     missing_label : object, default=None
-        The value in Y that stands for a hidden label. Masked entries of Y are hidden in any case.
+        The value in y that stands for a hidden label. Masked entries of y are hidden in any case.
     class_weight : dict, "balanced" or None, default=None
         Weights of the classes, for losses that are sums over pixels.
     classes : array-like of shape (n_classes,), default=None
-        All labels, for training sets that may lack some; None for those in Y.
+        All labels, for training sets that may lack some; None for those in y.
     n_jobs : int, default=None
         Number of threads. The result does not depend on it.
     warm_start : bool, default=False
@@ -177,7 +179,7 @@ class GridCRFClassifier(BaseFieldClassifier):
         made = transformer.fit_transform(np.concatenate(seen))
         self.edge_transformer_, self.n_edge_features_ = transformer, 1 + made.shape[1]
 
-    def _edge_features(self, graph, X):
+    def _edge_values(self, graph, X):
         constant = np.ones((graph.n_tables, 1))
         if self.edge_transformer_ is None or graph.n_edges == 0:
             return np.broadcast_to(constant, (graph.n_tables, self.n_edge_features_))
@@ -186,8 +188,8 @@ class GridCRFClassifier(BaseFieldClassifier):
         return np.hstack([constant, made])
 
     @property
-    def _n_edge_features(self):
-        return self.n_edge_features_, {4: 2, 8: 4}[self.connectivity]
+    def _n_groups(self):
+        return self.connectivity // 2
 
     def predict_edge_proba(self, X, Y=None):
         """Infer the marginals of all pairs of neighbours.
@@ -202,18 +204,14 @@ class GridCRFClassifier(BaseFieldClassifier):
         Returns
         -------
         P : sequence of ndarray of shape (height, width, n_directions, n_classes, n_classes)
-            ``P[i][r, c, d, a, b]`` is the probability that pixel (r, c) of image i has class a and its neighbour
-            in direction d (right, down, and with 8 neighbours down-right and down-left) has class b; nan where
-            that neighbour is outside the image.
+            ``P[i][r, c, d, a, b]`` is the probability that pixel (r, c) of image i has class a and its
+            neighbour in direction d (right, down, and with 8 neighbours down-right and down-left) has
+            class b; nan where that neighbour is outside the image.
         """
         fields, results = self._infer(X, Y, edges=True)
-        n_classes, n_groups = len(self.classes_), self._n_edge_features[1]
-        examples = []
-        for graph, _, edge_mu, _ in results:
-            P = np.full((graph.n_nodes, n_groups, n_classes, n_classes), np.nan)
+        n_classes, pairs = len(self.classes_), []
+        for graph, _, edge_mu in results:
+            P = np.full((graph.n_nodes, self._n_groups, n_classes, n_classes), np.nan)
             P[graph.edges[:, 0], graph.table_group[graph.edge_table]] = edge_mu
-            examples += np.split(P, graph.node_ptr[1:-1])
-        if fields.is_table:
-            return np.concatenate(examples)
-        shaped = [P.reshape(*shape, *P.shape[1:]) for P, shape in zip(examples, fields.shapes, strict=True)]
-        return like_container(X, shaped)
+            pairs.append((graph, P))
+        return by_example(X, fields, pairs)

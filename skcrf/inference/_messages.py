@@ -50,21 +50,30 @@ def _cavity_vjp(graph, rho, node, edge, d_out, d_messages, d_theta):
 
 
 @njit(cache=True, nogil=True, inline="always")
-def _send(graph, theta, rho, maximise, messages, message, cavity, out):
-    """Compute one message before normalisation; leaves the source's cavity in `cavity`."""
+def _send(graph, theta, rho, maximise, messages, message, cavity, share, out):
+    """Compute one message before normalisation, and the share that each state of the source has in it."""
     edge, side = message >> 1, message & 1
-    table, power = graph.edge_table[edge], 1.0 / rho[edge]
+    table, power, n_states = graph.edge_table[edge], 1.0 / rho[edge], len(out)
     _cavity(graph, theta, rho, messages, graph.edges[edge, 1 - side], edge, cavity)
-    for x_target in range(len(out)):
-        top = -np.inf
-        for x in range(len(cavity)):
-            top = max(top, power * _table_entry(theta, table, side, x_target, x) + cavity[x])
+    for x_target in range(n_states):
+        best = 0
+        for x in range(n_states):
+            share[x_target, x] = power * _table_entry(theta, table, side, x_target, x) + cavity[x]
+            if share[x_target, x] > share[x_target, best]:
+                best = x
+        top = share[x_target, best]
         out[x_target] = top
         if not maximise and top > -np.inf:
-            total = 0.0
-            for x in range(len(cavity)):
-                total += np.exp(power * _table_entry(theta, table, side, x_target, x) + cavity[x] - top)
+            total = 1.0
+            for x in range(n_states):
+                if x == best:
+                    share[x_target, x] = 1.0
+                else:
+                    share[x_target, x] = np.exp(share[x_target, x] - top)
+                    total += share[x_target, x]
             out[x_target] += np.log(total)
+            for x in range(n_states):
+                share[x_target, x] /= total
 
 
 @njit(cache=True, nogil=True)
@@ -74,14 +83,14 @@ def _sweep(graph, theta, rho, damping, maximise, measure, messages, active):
     Returns the largest change of a message's exponential in each example, if asked to `measure` it.
     """
     n_states = theta.unary.shape[1]
-    cavity, new = np.empty(n_states), np.empty(n_states)
+    cavity, share, new = np.empty(n_states), np.empty((n_states, n_states)), np.empty(n_states)
     change = np.zeros(len(active))
     for example in range(len(active)):
         if not active[example]:
             continue
         for p in range(2 * graph.edge_ptr[example], 2 * graph.edge_ptr[example + 1]):
             message = graph.schedule[p]
-            _send(graph, theta, rho, maximise, messages, message, cavity, new)
+            _send(graph, theta, rho, maximise, messages, message, cavity, share, new)
             top = new.max()
             for x in range(n_states):
                 value = new[x] - top
@@ -97,7 +106,8 @@ def _sweep(graph, theta, rho, damping, maximise, measure, messages, active):
 def _sweep_vjp(graph, theta, rho, damping, before, messages, active, d_messages, d_theta):
     """Undo a sweep message by message, last first; `messages` ends as `before` (D13 Alg 3, step 8)."""
     n_states = theta.unary.shape[1]
-    cavity, new, d_cavity = np.empty(n_states), np.empty(n_states), np.empty(n_states)
+    cavity, share, new = np.empty(n_states), np.empty((n_states, n_states)), np.empty(n_states)
+    d_cavity = np.empty(n_states)
     for example in range(len(active)):
         if not active[example]:
             continue
@@ -106,7 +116,7 @@ def _sweep_vjp(graph, theta, rho, damping, before, messages, active, d_messages,
             edge, side = message >> 1, message & 1
             table, power = graph.edge_table[edge], 1.0 / rho[edge]
             messages[message] = before[message]
-            _send(graph, theta, rho, False, messages, message, cavity, new)
+            _send(graph, theta, rho, False, messages, message, cavity, share, new)
             d_cavity[:] = 0.0
             # The derivative of subtracting the maximum. In exact arithmetic the sum is 0, but what rounding
             # leaves of it would grow from sweep to sweep.
@@ -119,8 +129,7 @@ def _sweep_vjp(graph, theta, rho, damping, before, messages, active, d_messages,
                 if d_new == 0 or new[x_target] == -np.inf:
                     continue
                 for x in range(n_states):
-                    value = power * _table_entry(theta, table, side, x_target, x) + cavity[x]
-                    d_value = d_new * np.exp(value - new[x_target])
+                    d_value = d_new * share[x_target, x]
                     d_cavity[x] += d_value
                     if side == 0:
                         d_theta.tables[table, x_target, x] += power * d_value

@@ -1,0 +1,113 @@
+"""How a fit starts, and how it is followed."""
+
+import numpy as np
+
+from skcrf.gradients import Backprop
+from skcrf.graph import without_edges
+from skcrf.inference import BP
+from skcrf.losses import UnivariateLogistic
+from skcrf.objective import Objective
+from skcrf.optimizers import LBFGS
+
+
+def independent_weights(objective, *, max_iter, tol):
+    """Fit the model without edges, from which the others start (D13 section 8).
+
+    Parameters
+    ----------
+    objective : Objective
+        The objective of the whole model.
+    max_iter : int
+        Iterations at most.
+    tol : float
+        Largest entry of the gradient at which to stop.
+
+    Returns
+    -------
+    weights : Weights
+        The weights; those of edges are zero.
+    """
+    if not any(batch.graph.n_edges for batch in objective.batches):
+        return objective.shape
+    batches = [batch._replace(graph=without_edges(batch.graph), V=batch.V[:0]) for batch in objective.batches]
+    alone = Objective(
+        batches,
+        objective.shape,
+        loss=UnivariateLogistic(),
+        inference=Backprop().wrap(BP(max_iter=0)),
+        alpha=objective.alpha,
+        fit_intercept=objective.fit_intercept,
+        run=objective.run,
+    )
+    start = objective.shape.ravel()
+    result = LBFGS().minimize(alone, start, max_iter=max_iter, tol=tol, callback=_go_on, rng=None)
+    return objective.shape.unravel(result.x)
+
+
+def _go_on(w, value):
+    return False
+
+
+class Monitor:
+    """Follows an optimizer: keeps the curve and the best weights, and tells callbacks.
+
+    Parameters
+    ----------
+    estimator : BaseFieldClassifier
+        The estimator that is fitted.
+    start : Weights
+        Where the optimizer starts.
+    context : sklearn.callback.CallbackContext
+        The task of the fit, of which every iteration is a subtask.
+    told : dict
+        What the callbacks are told of each task.
+
+    Attributes
+    ----------
+    loss_curve : list of float
+        The objective after each iteration.
+    best_w : ndarray of shape (n_weights,)
+        The weights of the lowest objective so far.
+    stopped : bool
+        Whether a callback asked to stop.
+    """
+
+    def __init__(self, estimator, start, context, told):
+        self.estimator = estimator
+        self.shape = start
+        self.context = context
+        self.told = told
+        self.loss_curve = []
+        self.best_value, self.best_w = np.inf, start.ravel()
+        self.stopped = False
+
+    def __call__(self, w, value):
+        """Take note of an iteration.
+
+        Parameters
+        ----------
+        w : ndarray of shape (n_weights,)
+            Weights.
+        value : float
+            Objective.
+
+        Returns
+        -------
+        stop : bool
+            Whether to stop.
+        """
+        self.loss_curve.append(value)
+        if value <= self.best_value:
+            self.best_value, self.best_w = value, w.copy()
+        if self.estimator.verbose:
+            name = type(self.estimator).__name__
+            print(f"[{name}] iteration {len(self.loss_curve)}: objective {value:.6g}")  # noqa: T201
+
+        def attributes():
+            fitted = self.shape.unravel(w.copy()).fitted()
+            return {**fitted, "n_iter_": len(self.loss_curve), "loss_curve_": list(self.loss_curve)}
+
+        iteration = self.context.subcontext(task_name="iteration")
+        iteration.call_on_fit_task_begin(**self.told)
+        self.stopped = iteration.call_on_fit_task_end(**self.told, reconstruction_attributes=attributes)
+        return self.stopped
