@@ -221,8 +221,8 @@ class Labels:
                 index, unseen = None, known
             if len(unseen):
                 raise ValueError(
-                    f"{self.name}[{i}] holds the label {unseen[0]!r}, "
-                    f"which is not among the classes {list(classes)}."
+                    f"{self.name}[{i}] holds the label {unseen[:1].tolist()[0]!r}, "
+                    f"which is not among the classes {classes.tolist()}."
                 )
             y[~hidden] = index
             encoded.append(y)

@@ -431,4 +431,5 @@ def sum_by_example(values, example, graph):
     sums : ndarray of shape (n_examples,)
         One sum an example.
     """
-    return np.bincount(example, weights=values, minlength=graph.n_examples)
+    sums = np.bincount(example, weights=values, minlength=graph.n_examples)
+    return sums.astype(np.float64)  # without values, NumPy counts in integers

@@ -9,6 +9,9 @@ from scipy.optimize import minimize as scipy_minimize
 from sklearn.base import BaseEstimator
 from sklearn.utils._param_validation import Interval
 
+# How SciPy says that it stopped because of its steps: no progress (0), or a failed line search (2).
+_BAD_DIRECTION = (0, 2)
+
 
 class BaseOptimizer(BaseEstimator, ABC):
     """Base class of the optimizers.
@@ -54,7 +57,7 @@ class BaseOptimizer(BaseEstimator, ABC):
 class LBFGS(BaseOptimizer):
     """L-BFGS, started afresh when it stops on a bad search direction (D13 section 8.4).
 
-    Stops when no entry of the gradient is larger than `tol`.
+    Stops when no entry of the gradient is larger than `tol`, or when a fresh start brings nothing.
 
     Parameters
     ----------
@@ -85,7 +88,8 @@ class LBFGS(BaseOptimizer):
             if callback(intermediate_result.x, float(intermediate_result.fun)):
                 raise StopIteration
 
-        nit = 0
+        nit, fun, ftol = 0, np.inf, 64 * np.finfo(np.float64).eps
+        options = {"maxcor": self.memory, "gtol": tol, "ftol": ftol, "maxls": 50}
         for _ in range(self.max_restarts + 1):
             result = scipy_minimize(
                 objective,
@@ -93,27 +97,29 @@ class LBFGS(BaseOptimizer):
                 jac=True,
                 method="L-BFGS-B",
                 callback=on_iteration,
-                options={
-                    "maxiter": max_iter - nit,
-                    "maxcor": self.memory,
-                    "gtol": tol,
-                    "ftol": 64 * np.finfo(np.float64).eps,
-                    "maxls": 50,
-                },
+                options={**options, "maxiter": max_iter - nit},
             )
             nit += result.nit
             w = result.x
-            bad_direction = result.status == 2
-            if not bad_direction or result.nit == 0 or nit >= max_iter:
+            flat = np.abs(result.jac).max() <= tol
+            # A bad direction ends in a line search that fails, or in steps too small to count. If a
+            # fresh start does not get further, there is nothing to gain.
+            stuck = result.nit == 0 or fun - result.fun <= ftol * max(1.0, abs(result.fun))
+            if flat or stuck or nit >= max_iter or result.status not in _BAD_DIRECTION:
                 break
-        return OptimizeResult(x=w, fun=result.fun, nit=nit, success=result.success, message=result.message)
+            fun = result.fun
+        # At a minimum to the last digit no step lowers the value, and the line search fails as well.
+        floor = 10 * np.sqrt(np.finfo(np.float64).eps) * max(1.0, abs(result.fun))
+        at_floor = stuck and (result.success or np.abs(result.jac).max() <= floor)
+        success = bool(flat or at_floor)
+        return OptimizeResult(x=w, fun=result.fun, nit=nit, success=success, message=result.message)
 
 
 class Adam(BaseOptimizer):
     """Mini-batch gradient steps of adaptive size; also serves `partial_fit`.
 
-    An iteration is a pass over the training set. Stops when the mean objective of a pass has not improved by
-    more than `tol` for `patience` passes, and returns the weights after the best pass.
+    An iteration is a pass over the training set. Stops when the mean objective of a pass has not improved
+    by more than `tol` for `patience` passes, and returns the weights after the best pass.
 
     Parameters
     ----------
