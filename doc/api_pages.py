@@ -61,12 +61,17 @@ def write(folder):
     (folder / "index.rst").write_text("\n".join(parts))
 
 
-def conventions_to_notes(app, what, name, obj, options, lines):
-    """Turn the Conventions block of a base class into a section that numpydoc knows."""
-    for i, line in enumerate(lines[:-1]):
+def prepare_docstring(app, what, name, obj, options, lines):
+    """Make a docstring fit for numpydoc.
+
+    The Conventions of a base class become a section that numpydoc knows. In the type of a parameter,
+    ``name_`` is escaped, or it would be taken for a link.
+    """
+    for i, line in enumerate(lines):
         if line.strip() == "Conventions" and set(lines[i + 1].strip()) == {"-"}:
             lines[i : i + 2] = ["Notes", "-----", "**Conventions**", ""]
-            return
+        elif found := re.fullmatch(r"(\w[\w, ]* : )(.*)", line):
+            lines[i] = found[1] + re.sub(r"(?<![`\w])(\w+)_(?![`\w])", r"\1\\_", found[2])
 
 
 def _estimators(folder):

@@ -1,6 +1,7 @@
 """Sphinx settings. Nothing here, and nothing in the built pages, needs a network."""
 
 import sys
+import warnings
 from pathlib import Path
 
 HERE = Path(__file__).parent
@@ -54,4 +55,5 @@ def setup(app):
     """Write the API pages before Sphinx looks for sources, and keep the bases' conventions."""
     api_pages.write(HERE / "api")
     # numpydoc drops sections it does not know, so this must come before it (its priority is 500).
-    app.connect("autodoc-process-docstring", api_pages.conventions_to_notes, priority=400)
+    app.connect("autodoc-process-docstring", api_pages.prepare_docstring, priority=400)
+    warnings.filterwarnings("ignore", message="Unknown section Conventions")
