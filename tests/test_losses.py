@@ -232,20 +232,36 @@ def test_site_weights_are_refused_where_they_mean_nothing(loss):
         )
 
 
+@pytest.mark.parametrize("labelled", [1, 6])
 @pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize("name", [name for name, cls in INFERENCE.items() if "tol" in cls().get_params()])
-def test_not_converging_is_told_by_example(loss, name, seed):
-    rng = np.random.default_rng(seed)
+def test_not_converging_is_told_by_example(loss, name, labelled, seed):
+    """Also where all labels are known, so that the clamped half of a likelihood has nothing to iterate."""
     graph = pack([zoo.SINGLES["no_edges"], zoo.SINGLES["lattice_2x3"]])
-    theta = zoo.attractive(graph, 2, rng, strength=3.0)
+    theta = zoo.attractive(graph, 2, np.random.default_rng(seed), strength=3.0)
     y = np.full(graph.n_nodes, -1)
-    y[0] = y[3] = 1
+    y[: 3 + labelled] = 1
     value, gradient, converged = LOSSES[loss]()(
         wrapped(INFERENCE[name], max_iter=2, tol=1e-13), graph, theta, y
     )
     assert_array_equal(converged, [True, False])
     assert np.isfinite(value).all()
     assert all(np.isfinite(part).all() for part in gradient)
+
+
+def test_likelihood_converges_where_both_its_halves_do():
+    class Doubtful(INFERENCE["bruteforce"]):
+        """Does not converge on the second example once labels are clamped."""
+
+        def forward(self, graph, theta, tau=1.0, *, edges=False, tape=False):
+            beliefs = super().forward(graph, theta, tau, edges=edges, tape=tape)
+            clamped = np.isinf(theta.unary).any()
+            return beliefs._replace(converged=np.array([True, not clamped]))
+
+    graph = pack([zoo.SINGLES["pair"], zoo.SINGLES["pair"]])
+    y = np.array([0, 1, 1, -1])
+    _, _, converged = LOSSES["likelihood"]()(Doubtful(), graph, zoo.constant(graph, 2, None), y)
+    assert_array_equal(converged, [True, False])
 
 
 def test_likelihood_bounds(seed):
