@@ -313,11 +313,12 @@ def test_log_proba(images):
 # Optimisation
 
 
+@pytest.mark.filterwarnings("ignore:LBFGS did not converge")  # a dozen iterations are enough to see it
 def test_truncated_learning_halves_the_independent_error():
     X, Y = make_binary_denoising(n_images=52, shape=(64, 64), noise=1.25, random_state=0)
     train, test = slice(0, 32), slice(32, 52)
     independent = GridCRFClassifier(inference=BP(max_iter=0)).fit(X[train], Y[train])
-    est = GridCRFClassifier(inference=TRW(max_iter=10), tol=2e-3, n_jobs=2).fit(X[train], Y[train])
+    est = GridCRFClassifier(inference=TRW(max_iter=10), max_iter=12, n_jobs=2).fit(X[train], Y[train])
     error, baseline = 1 - est.score(X[test], Y[test]), 1 - independent.score(X[test], Y[test])
     assert baseline > 0.4
     assert error < 0.5 * baseline

@@ -197,7 +197,9 @@ class BaseFieldClassifier(ClassifierMixin, CallbackSupportMixin, BaseEstimator, 
                     setattr(self, f"{name}_", resolve(registry, getattr(self, name), name=name))
                 vars(self).pop("_pass", None)
             y = labels.encode_all(self.classes_)
-            weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
+            weight = _check_sample_weight(
+                sample_weight, X, dtype=np.float64, ensure_non_negative=True, allow_all_zero_weights=True
+            )
             batches = make_batches(
                 fields, self, y, weight, self._class_weights(y, weight, fields), self.optimizer_.batch_size
             )

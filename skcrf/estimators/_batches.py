@@ -65,7 +65,7 @@ def make_batches(fields, estimator, y=None, weight=None, class_weights=None, bat
         labels = np.add.reduceat(y >= 0, ends - sizes)
         keep = np.flatnonzero((labels > 0) & (weight > 0))
         if len(keep) == 0:
-            raise ValueError("No example has both a label in Y and a positive sample_weight.")
+            raise ValueError("No example has both a label in Y and a non-zero weight in sample_weight.")
     weight = np.ones(len(sizes)) if weight is None else weight
     make = _table_batch if fields.is_table else _batch
     batches = []

@@ -72,8 +72,9 @@ def _send(graph, theta, rho, maximise, messages, message, cavity, share, out):
                     share[x_target, x] = np.exp(share[x_target, x] - top)
                     total += share[x_target, x]
             out[x_target] += np.log(total)
+            scale = 1.0 / total
             for x in range(n_states):
-                share[x_target, x] /= total
+                share[x_target, x] *= scale
 
 
 @njit(cache=True, nogil=True)

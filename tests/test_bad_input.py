@@ -1,0 +1,209 @@
+"""Bad input is refused in words that name the argument, the example, what was found and what is expected."""
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+
+from skcrf import GridCRFClassifier
+from skcrf.datasets import make_potts
+from skcrf.inference import TRW, MeanField
+
+X, Y = make_potts(n_images=3, shape=(4, 5), n_classes=2, random_state=0)
+X, Y = list(X), list(Y)
+
+
+def est(**params):
+    return GridCRFClassifier(**{"tol": 0.1, "inference": TRW(max_iter=2), **params})
+
+
+def changed(examples, index, example):
+    return [example if i == index else one for i, one in enumerate(examples)]
+
+
+def with_value(value):
+    image = X[1].copy()
+    image[2, 3, 0] = value
+    return changed(X, 1, image)
+
+
+FIT = {
+    "1-D image": (changed(X, 1, np.zeros(4)), Y, ValueError, r"X\[1\] has shape \(4,\), expected an image"),
+    "4-D image": (changed(X, 1, np.zeros((2, 2, 2, 2))), Y, ValueError, r"X\[1\] has shape \(2, 2, 2, 2\)"),
+    "5-D array": (np.zeros((2, 2, 2, 2, 2)), Y[:2], ValueError, r"X\[0\] has shape"),
+    "sizes differ": (
+        X,
+        changed(Y, 2, Y[2][:, :4]),
+        ValueError,
+        r"Y\[2\] has shape \(4, 4\), but X\[2\].*\(4, 5\)",
+    ),
+    "labels one too few": (X, Y[:2], ValueError, r"Y holds 2 examples, but X holds 3"),
+    "labels a number": (X, 3, TypeError, r"Y must be a sequence of label images, got int"),
+    "no labels": (X, None, ValueError, r"requires y to be passed, but the target y is None"),
+    "nan": (with_value(np.nan), Y, ValueError, r"X\[1\] contains NaN"),
+    "inf": (with_value(np.inf), Y, ValueError, r"X\[1\] contains infinity"),
+    "complex": (changed(X, 0, X[0] * 1j), Y, ValueError, r"X\[0\] has dtype complex128, expected real"),
+    "text": (
+        changed(X, 0, np.full((4, 5), "a", dtype=object)),
+        Y,
+        TypeError,
+        r"X\[0\] is not an array of numbers",
+    ),
+    "ragged rows": (changed(X, 2, [[1.0, 2.0], [3.0]]), Y, ValueError, r"X\[2\] is not an array of numbers"),
+    "empty list": ([], [], ValueError, r"X is empty"),
+    "0 pixels": (
+        changed(X, 1, np.zeros((0, 5, 2))),
+        Y,
+        ValueError,
+        r"X\[1\] has shape \(0, 5, 2\): an image needs at least",
+    ),
+    "0 features": (
+        changed(X, 1, np.zeros((4, 5, 0))),
+        Y,
+        ValueError,
+        r"X\[1\] has shape \(4, 5, 0\): an image needs at least",
+    ),
+    "features differ": (
+        changed(X, 2, X[2][..., :1]),
+        Y,
+        ValueError,
+        r"X\[2\] has 1 features a pixel, but 2 are expected",
+    ),
+    "all hidden": (X, [np.ma.masked_all((4, 5), int)] * 3, ValueError, r"Every label in Y is hidden"),
+    "nan labels": (X, changed(Y, 1, np.full((4, 5), np.nan)), ValueError, r"Y\[1\] contains NaN"),
+    "continuous labels": (X, [y + 0.5 for y in Y], ValueError, r"Unknown label type"),
+    "mixed labels": (X, changed(Y, 1, np.full((4, 5), "a")), TypeError, r"Y mixes strings and numbers"),
+}
+
+
+@pytest.mark.parametrize("case", FIT)
+def test_fit_refuses(case):
+    bad_X, bad_Y, error, message = FIT[case]
+    with pytest.raises(error, match=message):
+        est().fit(bad_X, bad_Y)
+
+
+@pytest.mark.parametrize("case", FIT)
+def test_a_refused_fit_loses_nothing(case):
+    fitted = est().fit(X, Y)
+    before, state = fitted.predict_proba(X), set(vars(fitted))
+    bad_X, bad_Y, error, _ = FIT[case]
+    with pytest.raises(error):
+        fitted.fit(bad_X, bad_Y)
+    assert set(vars(fitted)) == state
+    np.testing.assert_array_equal(fitted.predict_proba(X), before)
+    fitted.fit(X, Y)
+
+
+WEIGHTS = {
+    "negative": ([1, -1, 1], "sample_weight"),
+    "all zero": ([0, 0, 0], "sample_weight"),
+    "too few": ([1, 1], "sample_weight"),
+    "nan": ([1, np.nan, 1], "sample_weight"),
+}
+
+
+@pytest.mark.parametrize("case", WEIGHTS)
+def test_weights_are_refused(case):
+    sample_weight, message = WEIGHTS[case]
+    with pytest.raises(ValueError, match=message):
+        est().fit(X, Y, sample_weight=sample_weight)
+
+
+def test_labels_and_weights_that_never_meet():
+    hidden = np.ma.masked_all((4, 5), int)
+    with pytest.raises(ValueError, match="No example has both a label in Y and a non-zero weight"):
+        est().fit(X, [Y[0], hidden, hidden], sample_weight=[0, 1, 1])
+
+
+PARAMETERS = {
+    "inference": ["belief", 3, TRW, None],
+    "loss": ["hinge", MeanField()],
+    "gradient": ["forward"],
+    "optimizer": ["newton"],
+    "alpha": [-1.0, "small"],
+    "connectivity": [6],
+    "edge_features": ["colour", 3],
+    "max_iter": [0, 1.5],
+    "tol": [-1e-3],
+    "class_weight": ["fair"],
+    "classes": [3],
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [(name, value) for name in PARAMETERS for value in PARAMETERS[name]]
+)
+def test_parameters_are_refused(name, value):
+    with pytest.raises(ValueError, match=f"The '{name}' parameter of GridCRFClassifier"):
+        est(**{name: value}).fit(X, Y)
+
+
+@pytest.mark.parametrize(
+    ("inference", "message"),
+    [
+        (TRW(max_iter=-1), "The 'max_iter' parameter of TRW"),
+        (TRW(rho=0.0), "The 'rho' parameter of TRW"),
+        (TRW(rho=1.5), "The 'rho' parameter of TRW"),
+        (TRW(damping=1.0), "The 'damping' parameter of TRW"),
+        (MeanField(tol=-1.0), "The 'tol' parameter of MeanField"),
+    ],
+)
+def test_parameters_of_components_are_refused(inference, message):
+    with pytest.raises(ValueError, match=message):
+        est(inference=inference).fit(X, Y)
+
+
+def test_classes_that_lack_a_label():
+    with pytest.raises(
+        ValueError, match=r"Y\[0\] holds the label 1, which is not among the classes \[0, 5\]"
+    ):
+        est(classes=[0, 5]).fit(X, Y)
+
+
+def test_class_weight_of_an_unknown_class():
+    with pytest.raises(ValueError, match="class_weight"):
+        est(class_weight={7: 2.0}).fit(X, Y)
+
+
+PREDICT = {
+    "other features": (
+        [X[0][..., :1]],
+        None,
+        r"X\[0\] has 1 features a pixel, but 2 are expected, as in fit",
+    ),
+    "gray": ([X[0][..., 0]], None, r"X\[0\] has 1 features a pixel, but 2 are expected, as in fit"),
+    "a table": (np.zeros((3, 4)), None, r"X has 4 features, but GridCRFClassifier is expecting 2 features"),
+    "one image": (X[0][..., 0], None, r"X has 5 features, but GridCRFClassifier is expecting 2"),
+    "nan": ([np.full((2, 2, 2), np.nan)], None, r"X\[0\] contains NaN"),
+    "empty": ([], None, r"X is empty"),
+    "unseen label": (
+        X,
+        changed(Y, 1, np.full((4, 5), 9)),
+        r"Y\[1\] holds the label 9, which is not among .*\[0, 1\]",
+    ),
+    "text label": (X, changed(Y, 1, np.full((4, 5), "a")), r"Y\[1\] holds the label 'a'"),
+    "known sizes": (X, changed(Y, 1, Y[1].T), r"Y\[1\] has shape \(5, 4\), but X\[1\]"),
+    "known too few": (X, Y[:1], r"Y holds 1 examples, but X holds 3"),
+}
+
+
+@pytest.mark.parametrize("case", PREDICT)
+@pytest.mark.parametrize("method", ["predict", "predict_proba", "predict_log_proba", "predict_edge_proba"])
+def test_predict_refuses(case, method, fitted=est().fit(X, Y)):  # noqa: B008
+    bad_X, bad_Y, message = PREDICT[case]
+    with pytest.raises(ValueError, match=message):
+        getattr(fitted, method)(bad_X, Y=bad_Y)
+
+
+def test_unfitted():
+    with pytest.raises(ValueError, match="not fitted yet"):
+        est().predict(X)
+
+
+def test_truncated_inference_cannot_be_differentiated_at_a_fixed_point():
+    from skcrf.gradients import Backprop
+
+    bad = est(gradient=Backprop(mode="fixed_point"))
+    with pytest.raises(ValueError, match=r"TRW has tol=0: give it a tol above 0"):
+        bad.fit(X, Y)
+    clone(bad).set_params(inference=TRW(max_iter=200, tol=1e-6)).fit(X, Y)
