@@ -4,13 +4,16 @@ import importlib
 import inspect
 import re
 import shutil
+from pathlib import Path
 
 import skcrf
 from skcrf.gradients import GRADIENTS
-from skcrf.inference import INFERENCE
+from skcrf.inference import INFERENCE, Beliefs
 from skcrf.losses import LOSSES
 from skcrf.metrics import SCORERS
 from skcrf.optimizers import OPTIMIZERS
+
+EXAMPLES = sorted(Path(__file__).parents[1].glob("examples/*.py"))
 
 #: Title, where the names are, and what to say, of each part of the API that has no registry.
 MODULES = [
@@ -56,9 +59,10 @@ def write(folder):
             names = ", ".join(f"``{name!r}``" for name in SCORERS)
             parts += [f"``SCORERS``, ready for ``scoring=`` in a search: {names}.\n"]
     parts += [_bases(folder)]
-    pages = sorted(page.stem for page in folder.glob("*.rst"))
-    parts += [".. toctree::", "   :hidden:", "", *(f"   {_short(page)} <{page}>" for page in pages), ""]
-    (folder / "index.rst").write_text("\n".join(parts))
+    text = "\n".join(parts)
+    pages = dict.fromkeys(re.findall(r":doc:`(\w+ <.*?>)`", text))  # in the order of the tables
+    text += "\n".join([".. toctree::", "   :hidden:", "", *(f"   {page}" for page in pages), ""])
+    (folder / "index.rst").write_text(text)
 
 
 def prepare_docstring(app, what, name, obj, options, lines):
@@ -86,8 +90,8 @@ def _inference(folder):
             f"``{name!r}``",
             _link(folder, cls),
             ", ".join(sorted(cls.tasks)),
-            {None: "-", "forest": "on forests", "any": "always"}[cls.exact_on],
-            {None: "-"}.get(cls.bound, cls.bound),
+            {None: "–", "forest": "on forests", "any": "always"}[cls.exact_on],
+            cls.bound or "–",
             _summary(cls),
         )
         for name, cls in INFERENCE.items()
@@ -106,7 +110,7 @@ def _bases(folder):
         for member in next(iter(registry.values())).__mro__
         if member.__name__.startswith("Base") and member.__module__.startswith("skcrf")
     ]
-    rows = [(_link(folder, cls), _summary(cls)) for cls in dict.fromkeys(bases)]
+    rows = [(_link(folder, cls), _summary(cls)) for cls in dict.fromkeys([*bases, Beliefs])]
     return "\n".join([_title("Base classes"), "For those who add one.\n", _table(("Name", ""), rows)])
 
 
@@ -145,8 +149,9 @@ def _link(folder, member, home=None):
     ]
     if kind == "class":
         lines += _class_options(member)
-    lines += ["", f".. minigallery:: {name}", "   :add-heading: Examples that use it", ""]
-    page.write_text("\n".join(lines))
+    if any(re.search(rf"\b{member.__name__}\b", example.read_text()) for example in EXAMPLES):
+        lines += ["", f".. minigallery:: {name}", "   :add-heading: Examples that use it"]
+    page.write_text("\n".join([*lines, ""]))
     return f":doc:`{member.__name__} <{name}>`"
 
 
@@ -171,10 +176,6 @@ def _summary(member):
 
 def _title(text, line="-"):
     return f"{text}\n{line * len(text)}\n"
-
-
-def _short(page):
-    return page.rsplit(".", 1)[1]
 
 
 def _table(header, rows):

@@ -41,9 +41,15 @@ sphinx_gallery_conf = {
 html_theme = "pydata_sphinx_theme"
 html_title = f"skcrf {release}"
 html_show_sourcelink = False
+html_static_path = ["_static"]
+html_css_files = ["skcrf.css"]
+# Pages with no others below them give the room of the sidebar to their text.
+html_sidebars = {page: [] for page in ["gallery/*", *(page.stem for page in HERE.glob("*.rst"))]}
+smartquotes = False
 html_theme_options = {
     "navbar_align": "left",
     "navbar_end": ["theme-switcher"],
+    "header_links_before_dropdown": 8,
     "show_prev_next": False,
     "secondary_sidebar_items": ["page-toc"],
     "footer_start": ["copyright"],

@@ -33,6 +33,7 @@ def hide_blocks(y, share=1 / 3, size=5):
 Y_seen = [hide_blocks(y) for y in Y]
 
 figure, axes = plt.subplots(2, 4, figsize=(8, 4.2), layout="constrained")
+figure.suptitle("Images, and their labels; grey is hidden")
 cmap = plt.get_cmap("cividis").with_extremes(bad="lightgrey")
 for column, (x, y) in enumerate(zip(X, Y_seen[:4], strict=False)):
     axes[0, column].imshow(x, cmap="gray")
@@ -40,7 +41,6 @@ for column, (x, y) in enumerate(zip(X, Y_seen[:4], strict=False)):
     axes[1, column].imshow(y, cmap=cmap, interpolation="nearest")
 for ax in axes.flat:
     ax.set_axis_off()
-figure.suptitle("Images, and their labels; grey is hidden")
 
 # %%
 # A pipeline, and what to search
