@@ -10,8 +10,9 @@ def log_normalise(values):
     top = values.max()
     total = 0.0
     for x in range(len(values)):
-        total += np.exp(values[x] - top)
-    log_total = top + np.log(total)
+        values[x] -= top  # first of all, so that large values lose no digits
+        total += np.exp(values[x])
+    log_total = np.log(total)
     for x in range(len(values)):
         values[x] -= log_total
 
