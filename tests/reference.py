@@ -150,10 +150,10 @@ def mean_field_objective(graph, theta, mu):
     return np.array(answers)
 
 
-def trw(graph, theta, rho, n_iter, *, damp=None):
+def trw(graph, theta, rho, n_iter, *, damping=0.0):
     """Run `n_iter` iterations of D13 Eq 18 from uniform messages; return mu and edge_mu.
 
-    `damp(new, old)` mixes a normalised update with the message it replaces; None keeps the update.
+    `damping` is the share of the old message that is kept, in the log domain.
     Message 2 e + s goes from edge e to its end edges[e, s]; they are visited in the order of the schedule.
     """
     k = theta.unary.shape[1]
@@ -182,8 +182,8 @@ def trw(graph, theta, rho, n_iter, *, damp=None):
             e, s = number // 2, number % 2
             towards = factor(e) if s == 1 else factor(e).T  # rows: where the message comes from
             new = cavity(e, 1 - s) @ towards
-            new = new / new.sum()
-            message[e, s] = new if damp is None else damp(new, message[e, s])
+            new = (new / new.sum()) ** (1 - damping) * message[e, s] ** damping
+            message[e, s] = new / new.sum()
 
     mu = np.array([product_at(i) for i in range(len(graph.node_order))])
     edge_mu = np.array([factor(e) * np.outer(cavity(e, 0), cavity(e, 1)) for e in range(len(graph.edges))])

@@ -88,16 +88,6 @@ def check(
     check_gradient(gradient, value_of(cotangent, inference_for), graph, theta, **tolerances)
 
 
-def pairs(methods, graphs):
-    """Every method with every graph that it does not refuse."""
-    return [
-        pytest.param(cls, graph, id=f"{name}-{title}")
-        for name, cls in methods.items()
-        for title, graph in graphs.items()
-        if "max_iter" in cls().get_params() or cls.exact_on == "any" or reference.is_forest(graph)
-    ]
-
-
 def variants(methods):
     """Every setting of parameters that changes an iteration."""
     rho = np.array([0.9, 0.55, 0.7, 1.0, 0.35])
@@ -159,7 +149,7 @@ def test_checker_is_of_fourth_order():
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("max_iter", [1, 3])
 @pytest.mark.parametrize(
-    "cls, graph", pairs(INFERENCE, some("single", "lonely", "star_tied", "cycle_tied", "lattice_2x2"))
+    "cls, graph", zoo.askable(INFERENCE, some("single", "lonely", "star_tied", "cycle_tied", "lattice_2x2"))
 )
 def test_truncated(cls, graph, max_iter, kind, seed):
     if max_iter > 1 and "max_iter" not in cls().get_params():
@@ -169,14 +159,18 @@ def test_truncated(cls, graph, max_iter, kind, seed):
     check(maker(cls, max_iter=max_iter), graph, theta, draw_cotangent(graph, 2, rng, kind))
 
 
-@pytest.mark.parametrize("cls, graph", pairs(INFERENCE, zoo.SINGLES))
+@pytest.mark.parametrize(
+    "cls, graph", zoo.askable(INFERENCE, zoo.SINGLES | some("chains", "lattices_untied"))
+)
 def test_truncated_on_every_graph(cls, graph, seed):
     rng = np.random.default_rng(seed)
     theta = zoo.normal(graph, 2, rng)
     check(maker(cls, max_iter=2), graph, theta, draw_cotangent(graph, 2, rng))
 
 
-@pytest.mark.parametrize("cls, graph", pairs(INFERENCE, some("lonely", "cycle_tied", "lattice_2x2_diagonal")))
+@pytest.mark.parametrize(
+    "cls, graph", zoo.askable(INFERENCE, some("lonely", "cycle_tied", "lattice_2x2_diagonal"))
+)
 def test_truncated_with_three_states_and_strong_tables(cls, graph, seed):
     rng = np.random.default_rng(seed)
     theta = zoo.normal(graph, 3, rng, strength=3.0)
@@ -194,7 +188,7 @@ def test_truncated_with_other_parameters(cls, parameters, title, seed):
 
 @pytest.mark.parametrize("max_iter", [1, 3])
 @pytest.mark.parametrize(
-    "cls, graph", pairs(INFERENCE, some("chain_untied", "star_tied", "lonely_cycle", "lattice_2x2"))
+    "cls, graph", zoo.askable(INFERENCE, some("chain_untied", "star_tied", "lonely_cycle", "lattice_2x2"))
 )
 def test_truncated_with_forbidden_states(cls, graph, max_iter, seed):
     """The derivative is zero at what is forbidden; mean field may have to allow a forbidden pair."""
@@ -205,7 +199,7 @@ def test_truncated_with_forbidden_states(cls, graph, max_iter, seed):
 
 
 @pytest.mark.parametrize(
-    "cls, graph", pairs(INFERENCE, some("isolated", "chains", "equal_lattices", "mixed"))
+    "cls, graph", zoo.askable(INFERENCE, some("isolated", "chains", "equal_lattices", "mixed"))
 )
 def test_batch_is_its_examples_bit_for_bit(cls, graph, seed):
     rng = np.random.default_rng(seed)
@@ -225,13 +219,6 @@ def test_batch_is_its_examples_bit_for_bit(cls, graph, seed):
             )
             assert_array_equal(whole.unary[nodes], alone.unary)
             assert_array_equal(whole.tables[tables], alone.tables)
-
-
-@pytest.mark.parametrize("cls, graph", pairs(INFERENCE, some("chains", "lattices_untied")))
-def test_batch_against_differences(cls, graph, seed):
-    rng = np.random.default_rng(seed)
-    theta = zoo.normal(graph, 2, rng)
-    check(maker(cls, max_iter=2), graph, theta, draw_cotangent(graph, 2, rng))
 
 
 @pytest.mark.parametrize("name", ITERATIVE)
@@ -275,13 +262,12 @@ def test_truncated_needs_a_tape(name):
         inference.backward(beliefs, d_mu=np.ones_like(beliefs.mu))
 
 
-@pytest.mark.parametrize("cls, graph", pairs(INFERENCE, some("chain", "mixed")))
+@pytest.mark.parametrize("cls, graph", zoo.askable(INFERENCE, some("chain", "mixed")))
 def test_backward_is_linear_and_leaves_no_trace(cls, graph, seed):
     rng = np.random.default_rng(seed)
     theta = zoo.normal(graph, 2, rng)
     cotangent = draw_cotangent(graph, 2, rng)
-    kept = [array.copy() for array in cotangent]
-    inference = zoo.build(cls, max_iter=2)
+    kept, inference = [array.copy() for array in cotangent], zoo.build(cls, max_iter=2)
     beliefs = inference.forward(graph, theta, edges=True, tape=True)
     first = inference.backward(beliefs, **cotangent._asdict())
     second = inference.backward(beliefs, **cotangent._asdict())
@@ -300,36 +286,27 @@ def test_backward_is_linear_and_leaves_no_trace(cls, graph, seed):
 # At the fixed point
 
 
-FIXED_POINT_GRAPHS = some("lonely", "star_tied", "cycle_tied", "lonely_cycle", "lattice_2x2")
-
-
 @pytest.mark.parametrize("tape", [True, False], ids=["tape", "adjoint"])
-@pytest.mark.parametrize("cls, graph", pairs(ITERATIVE, FIXED_POINT_GRAPHS))
+@pytest.mark.parametrize(
+    "cls, graph", zoo.askable(ITERATIVE, some("lonely", "star_tied", "cycle_tied", "lattice_2x2", "small"))
+)
 def test_fixed_point(cls, graph, tape, seed):
     rng = np.random.default_rng(seed)
     theta = zoo.normal(graph, 2, rng, strength=0.4)
-    check(maker(cls, **FIXED_POINT), graph, theta, draw_cotangent(graph, 2, rng), tape=tape, atol=1e-8)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("cls, graph", pairs(ITERATIVE, some("cycle_tied")))
-def test_fixed_point_by_kind(cls, graph, kind, seed):
-    rng = np.random.default_rng(seed)
-    theta = zoo.normal(graph, 2, rng, strength=0.4)
-    cotangent = draw_cotangent(graph, 2, rng, kind)
-    check(maker(cls, **FIXED_POINT), graph, theta, cotangent, tape=False, atol=1e-8)
+    for kind in KINDS if len(theta.tables) == 1 else ["all"]:
+        cotangent = draw_cotangent(graph, 2, rng, kind)
+        check(maker(cls, **FIXED_POINT), graph, theta, cotangent, tape=tape, atol=1e-8)
 
 
 @pytest.mark.parametrize("cls, parameters", variants(ITERATIVE))
 def test_fixed_point_with_other_parameters(cls, parameters, seed):
     rng = np.random.default_rng(seed)
-    graph = zoo.SINGLES["cycle_tied"]
-    theta = zoo.normal(graph, 2, rng, strength=0.4)
+    theta = zoo.normal(graph := zoo.SINGLES["cycle_tied"], 2, rng, strength=0.4)
     inference_for = maker(cls, **FIXED_POINT, **sized(parameters, graph))
     check(inference_for, graph, theta, draw_cotangent(graph, 2, rng), tape=False, atol=1e-8)
 
 
-@pytest.mark.parametrize("cls, graph", pairs(ITERATIVE, some("cycle_tied", "chain")))
+@pytest.mark.parametrize("cls, graph", zoo.askable(ITERATIVE, some("cycle_tied", "chain")))
 def test_fixed_point_with_forbidden_states(cls, graph, seed):
     rng = np.random.default_rng(seed)
     draw = zoo.forbidden if cls.exact_on else zoo.forbidden_unary
@@ -337,15 +314,8 @@ def test_fixed_point_with_forbidden_states(cls, graph, seed):
     check(maker(cls, **FIXED_POINT), graph, theta, draw_cotangent(graph, 3, rng), tape=False, atol=1e-8)
 
 
-@pytest.mark.parametrize("cls, graph", pairs(ITERATIVE, some("small")))
-def test_fixed_point_of_a_batch(cls, graph, seed):
-    rng = np.random.default_rng(seed)
-    theta = zoo.normal(graph, 2, rng, strength=0.4)
-    check(maker(cls, **FIXED_POINT), graph, theta, draw_cotangent(graph, 2, rng), tape=False, atol=1e-8)
-
-
 @pytest.mark.parametrize("tape", [True, False], ids=["tape", "adjoint"])
-@pytest.mark.parametrize("cls, graph", pairs(INFERENCE, zoo.FEW))
+@pytest.mark.parametrize("cls, graph", zoo.askable(INFERENCE, zoo.FEW))
 def test_derivative_of_log_z_is_mu_where_it_is_stationary(cls, graph, tape, seed):
     theta = zoo.normal(graph, 2, np.random.default_rng(seed), strength=0.4)
     inference = zoo.build(cls, **FIXED_POINT)
@@ -363,7 +333,7 @@ def test_derivative_of_log_z_is_mu_where_it_is_stationary(cls, graph, tape, seed
 
 
 @pytest.mark.parametrize("potentials", ["normal", "constant"])
-@pytest.mark.parametrize("cls, graph", pairs(MAXIMISING, zoo.FEW))
+@pytest.mark.parametrize("cls, graph", zoo.askable(MAXIMISING, zoo.FEW))
 def test_maximum_has_the_indicator_for_derivative(cls, graph, potentials, seed):
     rng = np.random.default_rng(seed)
     theta = zoo.POTENTIALS[potentials](graph, 3, rng)
@@ -388,8 +358,7 @@ def test_maximum_has_the_indicator_for_derivative(cls, graph, potentials, seed):
 
 def strategies():
     """Every strategy in every mode, with the inference parameters that the mode is for."""
-    truncated, fixed_point = {"max_iter": 2}, FIXED_POINT
-    listed = []
+    truncated, fixed_point, listed = {"max_iter": 2}, FIXED_POINT, []
     for name, cls in GRADIENTS.items():
         modes = [("auto", truncated), ("auto", fixed_point)]
         if "mode" in cls().get_params():
@@ -401,14 +370,13 @@ def strategies():
 
 
 @pytest.mark.parametrize("strategy, parameters", strategies())
-@pytest.mark.parametrize("cls, graph", pairs(INFERENCE, some("lonely", "cycle_tied", "small")))
+@pytest.mark.parametrize("cls, graph", zoo.askable(INFERENCE, some("lonely", "cycle_tied", "small")))
 def test_strategy(cls, graph, strategy, parameters, seed):
     rng = np.random.default_rng(seed)
     theta = zoo.normal(graph, 2, rng, strength=0.4)
     cotangent = draw_cotangent(graph, 2, rng)
     # no tape is asked for: the strategy knows whether it needs one
-    inference_for = maker(cls, **parameters)
-    check(inference_for, graph, theta, cotangent, tape=False, wrap=strategy.wrap, atol=1e-8)
+    check(maker(cls, **parameters), graph, theta, cotangent, tape=False, wrap=strategy.wrap, atol=1e-8)
 
 
 @pytest.mark.parametrize("name", ITERATIVE)
@@ -418,7 +386,7 @@ def test_adjoint_of_a_truncated_inference_is_refused(name):
 
 
 @pytest.mark.parametrize("strategy, parameters", strategies())
-@pytest.mark.parametrize("cls, graph", pairs(INFERENCE, some("lonely", "lattice_2x2")))
+@pytest.mark.parametrize("cls, graph", zoo.askable(INFERENCE, some("lonely", "lattice_2x2")))
 def test_strategy_has_the_beliefs_of_its_inference(cls, graph, strategy, parameters, seed):
     theta = zoo.normal(graph, 2, np.random.default_rng(seed))
     inference = zoo.build(cls, **parameters)

@@ -21,6 +21,7 @@ from skcrf.graph import (
     sum_by_example,
     without_edges,
 )
+from skcrf.inference.trw import spanning_tree_weights
 
 every_graph = pytest.mark.parametrize("graph", zoo.GRAPHS.values(), ids=zoo.GRAPHS.keys())
 every_batch = pytest.mark.parametrize("graph", zoo.BATCHES.values(), ids=zoo.BATCHES.keys())
@@ -275,3 +276,44 @@ def test_sum_by_example(graph, seed):
         assert found.shape == (graph.n_examples,)
         assert found.dtype == np.float64  # also of nothing
         np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-12)
+
+
+# Spanning trees of a graph, which TRW draws its weights from
+
+
+@every_graph
+def test_weights_are_a_distribution_over_spanning_trees(graph):
+    rho = spanning_tree_weights(graph)
+    assert rho.shape == (graph.n_edges,)
+    assert (rho > 0).all()
+    theta = zoo.constant(graph, 2, None)
+    for example, part in enumerate(reference.parts(graph, theta)):
+        own = rho[graph.edge_ptr[example] : graph.edge_ptr[example + 1]]
+        assert reference.tree_distribution_slack(part, own) < 1e-12
+    if reference.is_forest(graph):
+        assert_array_equal(rho, 1.0)
+
+
+@pytest.mark.parametrize("connectivity", [4, 8])
+@pytest.mark.parametrize("height, width", [(3, 3), (2, 4), (4, 2), (1, 5), (5, 1)])
+def test_weights_of_lattices_are_a_distribution_over_spanning_trees(height, width, connectivity):
+    graph = lattice(height, width, connectivity=connectivity)
+    part = reference.parts(graph, zoo.constant(graph, 2, None))[0]
+    assert reference.tree_distribution_slack(part, spanning_tree_weights(graph)) < 1e-12
+
+
+def test_weights_of_random_graphs_are_a_distribution_over_spanning_trees(seed):
+    rng = np.random.default_rng(seed)
+    for _ in range(20):
+        pairs = [(i, j) for i in range(6) for j in range(6) if i != j and rng.random() < 0.25]
+        graph = from_edges(6, pairs)
+        part = reference.parts(graph, zoo.constant(graph, 2, None))[0]
+        assert reference.tree_distribution_slack(part, spanning_tree_weights(graph)) < 1e-12
+
+
+def test_the_polytope_check_can_fail():
+    part = reference.parts(zoo.SINGLES["cycle"], zoo.constant(zoo.SINGLES["cycle"], 2, None))[0]
+    assert reference.tree_distribution_slack(part, [0.75] * 4) < 1e-12
+    assert reference.tree_distribution_slack(part, [1.0] * 4) > 0.5
+    assert reference.tree_distribution_slack(part, [0.5] * 4) > 0.5
+    assert reference.tree_distribution_slack(part, [1.2, 0.6, 0.6, 0.6]) > 0.1

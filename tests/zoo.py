@@ -1,6 +1,7 @@
 """A zoo of small graphs, and potentials to go with them."""
 
 import numpy as np
+import pytest
 from reference import best_configurations, is_forest
 
 from skcrf.graph import Potentials, chain, from_edges, isolated, lattice, pack
@@ -126,6 +127,16 @@ def possible_labels(graph, theta, rng, *, hidden=0.0):
     """Choose labels that have a probability above zero, a share of them hidden (-1)."""
     y = np.concatenate([sorted(best)[0] for best in best_configurations(graph, theta)])
     return np.where(rng.random(graph.n_nodes) < hidden, -1, y)
+
+
+def askable(methods, graphs):
+    """Pair every method with every graph that it does not refuse, for `pytest.mark.parametrize`."""
+    return [
+        pytest.param(cls, graph, id=f"{name}-{title}")
+        for name, cls in methods.items()
+        for title, graph in graphs.items()
+        if "max_iter" in cls().get_params() or cls.exact_on == "any" or is_forest(graph)
+    ]
 
 
 def build(cls, **parameters):
