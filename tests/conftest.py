@@ -8,6 +8,9 @@ import os
 
 import pytest
 
+# Read when SciPy is imported; without it scikit-learn skips a part of its estimator checks.
+os.environ.setdefault("SCIPY_ARRAY_API", "1")
+
 #: Modules quick enough to be run with the kernels as plain Python.
 CORE = {
     "test_graph",

@@ -29,6 +29,7 @@ from skcrf.preprocessing import PixelWise
 ESTIMATORS = [getattr(skcrf, name) for name in skcrf.__all__ if name.endswith("Classifier")]
 
 
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @parametrize_with_checks([estimator() for estimator in ESTIMATORS])
 def test_check_estimator(estimator, check):
     check(estimator)

@@ -89,7 +89,7 @@ def reverse_tape(step_vjp, trace, d_state):
         step_vjp(before, state, active, d_state)
 
 
-def reverse_fixed_point(step_vjp, trace, d_state, row_ptr, *, max_iter, tol):
+def reverse_fixed_point(step_vjp, trace, d_state, row_ptr, *, tol):
     """Iterate the adjoint at the fixed point; needs no tape.
 
     At a fixed point every earlier step would have started from the same state, so the sum over an
@@ -105,16 +105,15 @@ def reverse_fixed_point(step_vjp, trace, d_state, row_ptr, *, max_iter, tol):
         Adjoint of the state; changed in place.
     row_ptr : ndarray of shape (n_examples + 1,)
         Where the rows of each example start.
-    max_iter : int
-        Terms at most.
     tol : float
-        Relative size at which an example's series is cut.
+        Relative size at which an example's series is cut. The series falls as fast as the iteration
+        converged; where that did not converge, it is cut after a few times as many terms.
     """
     state = trace.state.copy()
     first = max_abs_by_part(d_state, row_ptr)
     active = first > 0
-    for _ in range(max_iter):
-        if not active.any():
-            break
+    n_terms = 0
+    while active.any():
         step_vjp(trace.state, state, active, d_state)
-        active &= max_abs_by_part(d_state, row_ptr) > tol * first
+        n_terms += 1
+        active &= (max_abs_by_part(d_state, row_ptr) > tol * first) & (n_terms < 10 * trace.n_iter)

@@ -371,10 +371,7 @@ class MessagePassing(BaseInference):
         if trace.tape is not None:
             reverse_tape(step_vjp, trace, d_messages)
         else:
-            rows = 2 * graph.edge_ptr
-            reverse_fixed_point(
-                step_vjp, trace, d_messages, rows, max_iter=options["max_iter"], tol=options["tol"]
-            )
+            reverse_fixed_point(step_vjp, trace, d_messages, 2 * graph.edge_ptr, tol=options["tol"])
         return d_theta
 
 

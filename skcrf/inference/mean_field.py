@@ -209,6 +209,5 @@ class MeanField(BaseInference):
         if trace.tape is not None:
             reverse_tape(step_vjp, trace, d_state)
         else:
-            rows = graph.node_ptr
-            reverse_fixed_point(step_vjp, trace, d_state, rows, max_iter=self.max_iter, tol=self.tol)
+            reverse_fixed_point(step_vjp, trace, d_state, graph.node_ptr, tol=self.tol)
         return d_theta
