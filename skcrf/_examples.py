@@ -26,13 +26,13 @@ def is_table(X):
     if sparse.issparse(X) or hasattr(X, "__dataframe__") or hasattr(X, "iloc"):
         return True
     if isinstance(X, np.ndarray):
-        if X.dtype == object and X.ndim == 1 and len(X):
-            return _ndim(X[0]) < 2
+        if X.dtype == object and X.ndim == 1:
+            return all(_ndim(example) < 2 for example in X)
         return X.ndim < 3
     if hasattr(X, "__array__"):
         return is_table(np.asarray(X))
     if hasattr(X, "__getitem__") and hasattr(X, "__len__") and not isinstance(X, (str, bytes, dict)):
-        return len(X) > 0 and _ndim(X[0]) < 2
+        return len(X) > 0 and all(_ndim(example) < 2 for example in X)
     return True
 
 
@@ -102,6 +102,8 @@ def as_images(X, *, name="X", n_features=None):
 
 
 def _as_image(example, name):
+    if np.ma.is_masked(example):
+        raise ValueError(f"{name} is masked: a mask hides labels, features must all be there.")
     try:
         image = np.asarray(example)
     except ValueError as error:
@@ -191,8 +193,17 @@ class Labels:
         classes : ndarray of shape (n_classes,)
             All labels that are not hidden.
         """
-        found = [np.unique(v[~h]) for v, h in zip(self.values, self.hidden, strict=True)]
-        found = [labels for labels in found if len(labels)]
+        found = []
+        for i, (values, hidden) in enumerate(zip(self.values, self.hidden, strict=True)):
+            try:
+                labels = np.unique(values[~hidden])
+            except TypeError as error:
+                raise TypeError(
+                    f"{self.name}[{i}] holds labels that cannot be sorted ({error}), expected all numbers or "
+                    "all strings; mask hidden ones, or name their value by missing_label."
+                ) from error
+            if len(labels):
+                found.append(labels)
         if not found:
             raise ValueError(f"Every label in {self.name} is hidden: at least one is needed.")
         return sorted_classes(found, name=self.name)
@@ -259,13 +270,40 @@ def sorted_classes(found, *, name):
     classes : ndarray of shape (n_classes,)
         Sorted union.
     """
-    arrays = [np.asarray(labels) for labels in found]
-    texts = {isinstance(label, str) for labels in arrays for label in labels.tolist()}
-    if len(texts) > 1:
+    labels = [label for part in found for label in (part.tolist() if hasattr(part, "tolist") else part)]
+    if len({isinstance(label, str) for label in labels}) > 1:
         raise TypeError(f"{name} mixes strings and numbers as labels.")
-    classes = np.unique(np.concatenate(arrays))
+    classes = np.unique(np.concatenate([np.asarray(part) for part in found]))
     check_classification_targets(classes)
     return classes
+
+
+def check_weights(sample_weight, n_examples):
+    """Validate the weights of examples.
+
+    Parameters
+    ----------
+    sample_weight : array-like of shape (n_examples,), float or None
+        Weights; None for 1, a number for all.
+    n_examples : int
+        Number of examples.
+
+    Returns
+    -------
+    weight : ndarray of shape (n_examples,)
+        Finite, none negative.
+    """
+    weight = np.asarray(1.0 if sample_weight is None else sample_weight, dtype=np.float64)
+    weight = np.full(n_examples, float(weight)) if weight.ndim == 0 else weight
+    if weight.shape != (n_examples,):
+        raise ValueError(
+            f"sample_weight has shape {weight.shape}, expected one weight an example: ({n_examples},)."
+        )
+    good = np.isfinite(weight) & (weight >= 0)
+    if not good.all():
+        i = int(np.argmin(good))
+        raise ValueError(f"sample_weight[{i}] is {weight[i]}, expected a finite weight of at least 0.")
+    return weight
 
 
 def _as_table_labels(Y):

@@ -5,7 +5,6 @@ contiguous (`node_ptr`, `edge_ptr`, `table_ptr`), so what is computed for an exa
 on which others it was packed with.
 """
 
-from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -147,7 +146,6 @@ def _canonical(graph):
 _OFFSETS = {4: [(0, 1), (1, 0)], 8: [(0, 1), (1, 0), (1, 1), (1, -1)]}
 
 
-@lru_cache(maxsize=32)
 def lattice(height, width, connectivity=4, tied=True):
     """Make the lattice of a `height` x `width` image; pixel (r, c) is node ``r * width + c``.
 
@@ -163,7 +161,7 @@ def lattice(height, width, connectivity=4, tied=True):
     Returns
     -------
     graph : Graph
-        The graph, with edges grouped by direction. Do not write to it: it is shared.
+        The graph, with edges grouped by direction.
     """
     node = np.arange(height * width).reshape(height, width)
     edges, groups, forward, n_edges = [], [], [], 0
@@ -227,6 +225,10 @@ def from_edges(n_nodes, edges, tied=False):
         The graph, its edges in the order given. Messages run from low nodes to high ones, then back.
     """
     edges = np.asarray(edges, dtype=np.int64).reshape(-1, 2)
+    if ((edges < 0) | (edges >= n_nodes)).any() or (edges[:, 0] == edges[:, 1]).any():
+        bad = ((edges < 0) | (edges >= n_nodes)).any(axis=1) | (edges[:, 0] == edges[:, 1])
+        e = int(np.argmax(bad))
+        raise ValueError(f"edges[{e}] is {edges[e].tolist()}, expected two different nodes below {n_nodes}.")
     low_first = np.lexsort((edges.max(axis=1), edges.min(axis=1)))
     towards_high = (edges[:, 1] > edges[:, 0]).astype(np.int64)
     return _single(
@@ -333,6 +335,22 @@ def _starts(sizes):
     return np.concatenate([[0], np.cumsum(sizes)[:-1]]).astype(np.int64)
 
 
+def canonical(theta):
+    """Give potentials the one dtype and memory order that kernels are compiled for.
+
+    Parameters
+    ----------
+    theta : Potentials
+        Potentials of any numbers.
+
+    Returns
+    -------
+    theta : Potentials
+        float64 and C-ordered; the same arrays where they already are.
+    """
+    return Potentials(*(np.ascontiguousarray(part, dtype=np.float64) for part in theta))
+
+
 def clamp(theta, y):
     """Forbid every state but the label at each labelled node.
 
@@ -394,6 +412,30 @@ def score(graph, theta, x):
     unary = theta.unary[np.arange(graph.n_nodes), x]
     pairs = theta.tables[graph.edge_table, x[i], x[j]]
     return sum_by_example(unary, graph.node_example, graph) + sum_by_example(pairs, graph.edge_example, graph)
+
+
+def score_vjp(graph, theta, mu, d_score):
+    """Compute the derivative of `score`: where the configuration has its ones.
+
+    Parameters
+    ----------
+    graph : Graph
+        Structure.
+    theta : Potentials
+        Potentials.
+    mu : ndarray of shape (n_nodes, n_states)
+        The configuration, one-hot.
+    d_score : ndarray of shape (n_examples,)
+        Derivative of some value with respect to the scores.
+
+    Returns
+    -------
+    d_theta : Potentials
+        Derivative of that value with respect to theta.
+    """
+    tables = np.zeros_like(theta.tables)
+    np.add.at(tables, graph.edge_table, outer(graph, mu) * d_score[graph.edge_example, None, None])
+    return Potentials(mu * d_score[graph.node_example, None], tables)
 
 
 def outer(graph, mu):

@@ -8,7 +8,7 @@ import numpy as np
 from sklearn.metrics._scorer import _BaseScorer
 from sklearn.pipeline import Pipeline
 
-from skcrf._examples import Labels, sorted_classes
+from skcrf._examples import Labels, check_weights, sorted_classes
 
 
 def pooled_accuracy(Y_true, Y_pred, *, missing_label=None, sample_weight=None):
@@ -179,15 +179,7 @@ def _shapes(Y, name):
 
 def _site_weights(shapes, known, sample_weight):
     """Repeat the weight of each example for each of its known sites, in order."""
-    n_examples = len(shapes)
-    weight = np.ones(n_examples) if sample_weight is None else np.asarray(sample_weight, dtype=np.float64)
-    if weight.shape != (n_examples,):
-        raise ValueError(
-            f"sample_weight has shape {weight.shape}, expected one weight an example: ({n_examples},)."
-        )
-    if not np.isfinite(weight).all() or (weight < 0).any():
-        i = int(np.argmin(np.isfinite(weight) & (weight >= 0)))
-        raise ValueError(f"sample_weight[{i}] is {weight[i]}, expected a finite weight of at least 0.")
+    weight = check_weights(sample_weight, len(shapes))
     n_known = known[0].astype(np.int64) if shapes[0] == () else [np.count_nonzero(k) for k in known]
     weights = np.repeat(weight, n_known)
     if not weights.sum() > 0:

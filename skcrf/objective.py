@@ -5,12 +5,18 @@ added in their order, so a fit gives the same bits with any `n_jobs`.
 """
 
 from contextlib import contextmanager
+from functools import cache
 
 import numpy as np
 from sklearn.utils.parallel import Parallel, delayed
-from threadpoolctl import threadpool_limits  # comes with scikit-learn
+from threadpoolctl import ThreadpoolController  # comes with scikit-learn
 
 from skcrf.features import potentials, pull_back
+
+
+@cache
+def _libraries():
+    return ThreadpoolController()  # looking for libraries takes a while
 
 
 @contextmanager
@@ -28,7 +34,8 @@ def workers(n_jobs):
         ``run(function, batches)`` gives the list of what the function returns for each batch.
     """
     # One BLAS thread, with any n_jobs: sums then have one order, and cores are not asked for twice.
-    with threadpool_limits(limits=1, user_api="blas"), Parallel(n_jobs=n_jobs, prefer="threads") as pool:
+    # Threads whatever the backend: kernels release the interpreter, and batches stay where they are.
+    with _libraries().limit(limits=1, user_api="blas"), Parallel(n_jobs=n_jobs, require="sharedmem") as pool:
         yield lambda function, batches: pool(delayed(function)(batch) for batch in batches)
 
 

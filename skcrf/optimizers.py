@@ -212,16 +212,17 @@ class Adam(BaseOptimizer):
             New state.
         """
         mean, square, step = state
-        values = []
+        values, sizes = [], []
         for batches in self._mini_batches(objective.batches, rng):
             value, gradient = objective(w, batches)
             values.append(value)
+            sizes.append(sum(batch.graph.n_examples for batch in batches))
             step += 1
             mean = self.beta1 * mean + (1 - self.beta1) * gradient
             square = self.beta2 * square + (1 - self.beta2) * gradient**2
             size = self.learning_rate * np.sqrt(1 - self.beta2**step) / (1 - self.beta1**step)
             w = w - size * mean / (np.sqrt(square) + 1e-8)
-        return w, float(np.mean(values)), (mean, square, step)
+        return w, float(np.average(values, weights=sizes)), (mean, square, step)
 
     def _mini_batches(self, batches, rng):
         chosen, n_examples = [], 0

@@ -13,6 +13,7 @@ os.environ.setdefault("SCIPY_ARRAY_API", "1")
 
 #: Modules quick enough to be run with the kernels as plain Python.
 CORE = {
+    "test_door",
     "test_graph",
     "test_inference",
     "test_gradients",

@@ -3,9 +3,11 @@
 import numpy as np
 import pytest
 from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
 
 from skcrf import GridCRFClassifier
 from skcrf.datasets import make_potts
+from skcrf.gradients import Backprop
 from skcrf.inference import TRW, MeanField
 
 X, Y = make_potts(n_images=3, shape=(4, 5), n_classes=2, random_state=0)
@@ -29,15 +31,23 @@ def with_value(value):
 FIT = {
     "1-D image": (changed(X, 1, np.zeros(4)), Y, ValueError, r"X\[1\] has shape \(4,\), expected an image"),
     "4-D image": (changed(X, 1, np.zeros((2, 2, 2, 2))), Y, ValueError, r"X\[1\] has shape \(2, 2, 2, 2\)"),
+    "1-D image first": (
+        changed(X, 0, np.zeros(4)),
+        Y,
+        ValueError,
+        r"X\[0\] has shape \(4,\), expected an image",
+    ),
+    "text first": (changed(X, 0, "abc"), Y, ValueError, r"X\[0\] has dtype"),
+    "masked image": (changed(X, 1, np.ma.masked_less(X[1], 0)), Y, ValueError, r"X\[1\] is masked"),
     "5-D array": (np.zeros((2, 2, 2, 2, 2)), Y[:2], ValueError, r"X\[0\] has shape"),
     "sizes differ": (
         X,
         changed(Y, 2, Y[2][:, :4]),
         ValueError,
-        r"Y\[2\] has shape \(4, 4\), but X\[2\].*\(4, 5\)",
+        r"y\[2\] has shape \(4, 4\), but X\[2\].*\(4, 5\)",
     ),
-    "labels one too few": (X, Y[:2], ValueError, r"Y holds 2 examples, but X holds 3"),
-    "labels a number": (X, 3, TypeError, r"Y must be a sequence of label images, got int"),
+    "labels one too few": (X, Y[:2], ValueError, r"y holds 2 examples, but X holds 3"),
+    "labels a number": (X, 3, TypeError, r"y must be a sequence of label images, got int"),
     "no labels": (X, None, ValueError, r"requires y to be passed, but the target y is None"),
     "nan": (with_value(np.nan), Y, ValueError, r"X\[1\] contains NaN"),
     "inf": (with_value(np.inf), Y, ValueError, r"X\[1\] contains infinity"),
@@ -68,10 +78,16 @@ FIT = {
         ValueError,
         r"X\[2\] has 1 features a pixel, but 2 are expected",
     ),
-    "all hidden": (X, [np.ma.masked_all((4, 5), int)] * 3, ValueError, r"Every label in Y is hidden"),
-    "nan labels": (X, changed(Y, 1, np.full((4, 5), np.nan)), ValueError, r"Y\[1\] contains NaN"),
+    "all hidden": (X, [np.ma.masked_all((4, 5), int)] * 3, ValueError, r"Every label in y is hidden"),
+    "nan labels": (X, changed(Y, 1, np.full((4, 5), np.nan)), ValueError, r"y\[1\] contains NaN"),
     "continuous labels": (X, [y + 0.5 for y in Y], ValueError, r"Unknown label type"),
-    "mixed labels": (X, changed(Y, 1, np.full((4, 5), "a")), TypeError, r"Y mixes strings and numbers"),
+    "labels of None": (
+        X,
+        changed(Y, 1, np.where(Y[1], None, 1)),
+        TypeError,
+        r"y\[1\] holds labels that cannot",
+    ),
+    "mixed labels": (X, changed(Y, 1, np.full((4, 5), "a")), TypeError, r"y mixes strings and numbers"),
 }
 
 
@@ -95,10 +111,10 @@ def test_a_refused_fit_loses_nothing(case):
 
 
 WEIGHTS = {
-    "negative": ([1, -1, 1], "sample_weight"),
-    "all zero": ([0, 0, 0], "sample_weight"),
-    "too few": ([1, 1], "sample_weight"),
-    "nan": ([1, np.nan, 1], "sample_weight"),
+    "negative": ([1, -1, 1], r"sample_weight\[1\] is -1.0, expected a finite weight of at least 0"),
+    "nan": ([1, 1, np.nan], r"sample_weight\[2\] is nan, expected a finite weight"),
+    "all zero": ([0, 0, 0], r"No example has both a label in Y and a non-zero weight in sample_weight"),
+    "too few": ([1, 1], r"sample_weight has shape \(2,\), expected one weight an example: \(3,\)"),
 }
 
 
@@ -155,9 +171,22 @@ def test_parameters_of_components_are_refused(inference, message):
 
 def test_classes_that_lack_a_label():
     with pytest.raises(
-        ValueError, match=r"Y\[0\] holds the label 1, which is not among the classes \[0, 5\]"
+        ValueError, match=r"y\[0\] holds the label 1, which is not among the classes \[0, 5\]"
     ):
         est(classes=[0, 5]).fit(X, Y)
+
+
+@pytest.mark.parametrize(
+    ("classes", "error", "message"),
+    [
+        ([], ValueError, "list of labels"),
+        ([[0, 1]], ValueError, "list of labels"),
+        ([0, "a"], TypeError, "mixes"),
+    ],
+)
+def test_classes_that_are_none(classes, error, message):
+    with pytest.raises(error, match=f"classes.*{message}"):
+        est(classes=classes).fit(X, Y)
 
 
 def test_class_weight_of_an_unknown_class():
@@ -200,9 +229,34 @@ def test_unfitted():
         est().predict(X)
 
 
-def test_truncated_inference_cannot_be_differentiated_at_a_fixed_point():
-    from skcrf.gradients import Backprop
+LATE = {
+    "a cycle": (est(inference="tree"), "Tree needs forests, but example 0 has a cycle"),
+    "too many configurations": (est(inference="bruteforce"), r"BruteForce would enumerate 4\*\*20"),
+    "rho of another graph": (
+        est(inference=TRW(rho=[0.5] * 7)),
+        "rho has 7 values, but example 0 has 31 edges",
+    ),
+    "no fixed point": (est(gradient=Backprop(mode="fixed_point")), "TRW has tol=0"),
+}
 
+
+@pytest.mark.parametrize("case", LATE)
+def test_what_is_refused_late_loses_nothing_either(case):
+    bad, message = LATE[case]
+    fitted = est().fit(X, Y)
+    before, state = fitted.predict_proba(X), set(vars(fitted))
+    three = [y + (np.arange(20).reshape(4, 5) == 0) * 2 for y in Y]
+    with pytest.raises(ValueError, match=message):
+        fitted.set_params(**bad.get_params(deep=False)).fit(X, three)
+    assert set(vars(fitted)) == state
+    np.testing.assert_array_equal(fitted.predict_proba(X), before)
+    with pytest.raises(ValueError, match=message):
+        bad.fit(X, three)
+    with pytest.raises(NotFittedError):
+        bad.predict(X)
+
+
+def test_truncated_inference_cannot_be_differentiated_at_a_fixed_point():
     bad = est(gradient=Backprop(mode="fixed_point"))
     with pytest.raises(ValueError, match=r"TRW has tol=0: give it a tol above 0"):
         bad.fit(X, Y)

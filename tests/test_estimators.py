@@ -5,7 +5,7 @@ import warnings
 
 import numpy as np
 import pytest
-from joblib import dump, load
+from joblib import dump, load, parallel_config
 from sklearn.base import clone
 from sklearn.callback import ProgressBar, ScoringMonitor
 from sklearn.datasets import load_iris
@@ -13,7 +13,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV, KFold, cross_val_score
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import KBinsDiscretizer, StandardScaler
+from sklearn.preprocessing import KBinsDiscretizer, Normalizer, StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import skcrf
@@ -23,6 +23,7 @@ from skcrf.graph import lattice
 from skcrf.inference import BP, INFERENCE, TRW, BruteForce, MeanField, Tree
 from skcrf.losses import LOSSES
 from skcrf.metrics import SCORERS
+from skcrf.objective import Objective
 from skcrf.optimizers import LBFGS, OPTIMIZERS, Adam
 from skcrf.preprocessing import PixelWise
 
@@ -143,6 +144,10 @@ def test_images_without_a_feature_axis_have_one_feature():
 def test_single_precision_is_kept_and_not_copied(images):
     X, Y = images
     single = [np.ascontiguousarray(x, dtype=np.float32) for x in X]
+    large = np.zeros((50, 50, 2), dtype=np.float32)
+    est = quick()
+    batches, _ = est._prepare([large], [np.arange(2500).reshape(50, 50) % 2], None, reset=True)
+    assert np.shares_memory(batches[0].X, large)
     fields = quick()._read(single, reset=True)
     assert all(np.shares_memory(a, b) for a, b in zip(fields.features, single, strict=True))
     assert all(a.dtype == np.float32 for a in fields.features)
@@ -253,6 +258,21 @@ def test_edge_features(images, connectivity, edge_features):
     np.testing.assert_allclose(flat(p.sum(axis=-1) for p in est.predict_proba(X)), 1.0, rtol=1e-12)
 
 
+def test_edge_features_when_the_first_image_has_no_edges(images):
+    X, Y = images
+    X, Y = [X[0][:1, :1], *X], [Y[0][:1, :1], *Y]
+    for edge_features in ("contrast", Normalizer(), StandardScaler()):
+        assert quick(edge_features=edge_features).fit(X, Y).score(X, Y) > 1 / 3
+
+
+def test_parameters_set_after_a_fit_do_not_change_predictions(images):
+    X, Y = images
+    est = quick().fit(X, Y)
+    before = est.predict_proba(X)
+    est.set_params(connectivity=8, inference="mean_field", edge_features="contrast")
+    np.testing.assert_array_equal(flat(est.predict_proba(X)), flat(before))
+
+
 def test_contrast_is_the_norm_of_the_difference(images):
     X, Y = images
     est = quick(edge_features="contrast").fit(X, Y)
@@ -337,6 +357,13 @@ def test_jobs_do_not_change_a_bit(images):
         np.testing.assert_array_equal(flat(one.predict_proba(X)), flat(two.predict_proba(X)))
 
 
+def test_other_backends_do_not_matter(images):
+    X, Y = images
+    with parallel_config(backend="loky", n_jobs=2):
+        est = quick().fit(X, Y)
+    np.testing.assert_array_equal(est.coef_, quick().fit(X, Y).coef_)
+
+
 def test_an_example_does_not_depend_on_its_company(images):
     X, Y = images
     est = quick().fit(X, Y)
@@ -345,15 +372,21 @@ def test_an_example_does_not_depend_on_its_company(images):
         np.testing.assert_allclose(est.predict_proba([X[i]])[0], together[i], rtol=1e-12)
 
 
-def test_starts_from_the_independent_model(images):
+def test_starts_from_the_independent_model(images, monkeypatch):
     X, Y = images
-    with pytest.warns(ConvergenceWarning, match="raise max_iter"):
-        one_step = GridCRFClassifier(max_iter=1, tol=0).fit(X, Y)
-    sites = np.concatenate([x.reshape(-1, 2) for x in X])
-    independent = GridCRFClassifier(tol=1e-3).fit(sites, flat(Y))
-    tied = GridCRFClassifier(inference=BP(max_iter=0), tol=1e-3).fit(X, Y)
-    np.testing.assert_allclose(tied.coef_, independent.coef_, rtol=1e-6)
-    assert one_step.n_iter_ == 1
+    seen = []
+    evaluate = Objective.__call__
+
+    def recorded(self, w, batches=None):
+        seen.append((self.batches[0].graph.n_edges, w.copy()))
+        return evaluate(self, w, batches)
+
+    monkeypatch.setattr(Objective, "__call__", recorded)
+    quick(tol=1e-3).fit(X, Y)
+    start = next(w for n_edges, w in seen if n_edges > 0)
+    independent = quick(tol=1e-3).fit(np.concatenate([x.reshape(-1, 2) for x in X]), flat(Y))
+    np.testing.assert_allclose(start[:6], independent.coef_.ravel(), rtol=1e-6)
+    assert not start[9:].any()  # of the edges
 
 
 def test_warm_start(images):
@@ -365,6 +398,16 @@ def test_warm_start(images):
     np.testing.assert_allclose(est.coef_, coef, atol=1e-2)
     est.fit([x[..., :1] for x in X], Y)  # other shapes: from scratch
     assert est.coef_.shape == (3, 1)
+
+
+def test_warm_start_of_another_model(images):
+    X, Y = images
+    est = quick(warm_start=True).fit(X, Y)
+    other = est.set_params(fit_intercept=False).fit(X, Y)
+    assert not other.intercept_.any()
+    renamed = [y + 10 for y in Y]
+    afresh = quick(fit_intercept=False).fit(X, renamed)
+    np.testing.assert_array_equal(est.fit(X, renamed).coef_, afresh.coef_)
 
 
 def test_not_converging_is_one_warning(images):
@@ -417,8 +460,40 @@ def test_partial_fit(images):
     assert est.score(X, Y) == pytest.approx(whole.score(X, Y), abs=0.05)
     with pytest.raises(AttributeError, match="partial_fit"):
         quick(optimizer="lbfgs").partial_fit(X, Y)
-    with pytest.raises(ValueError, match=r"Y\[0\] holds the label 7"):
+    with pytest.raises(ValueError, match=r"y\[0\] holds the label 7"):
         est.partial_fit([X[0]], [np.full((6, 7), 7)])
+
+
+def test_partial_fit_after_a_fit_takes_the_parameters_of_now(images):
+    X, Y = images
+    est = quick(inference="mean_field").fit(X, Y)
+    est.set_params(optimizer="adam", inference="bp").partial_fit(X, Y)
+    assert isinstance(est.inference_, BP)
+    assert isinstance(est.optimizer_, Adam)
+    with pytest.raises(ValueError, match=r"classes=\[0, 1\] differs from \[0, 1, 2\]"):
+        est.partial_fit(X, Y, classes=[0, 1])
+
+
+def test_mini_batches_mix_sorted_examples():
+    X, y = load_iris(return_X_y=True)  # sorted by class
+    est = GridCRFClassifier(optimizer=Adam(batch_size=10), random_state=0)
+    batches, _ = est._prepare(X, y, None, reset=True)
+    assert max(batch.graph.n_examples for batch in batches) == 10
+    assert np.mean([len(np.unique(batch.y)) for batch in batches]) > 2.5
+
+
+def test_convergence_is_that_of_all_examples():
+    # One image on which BP cannot converge, among single pixels on which it does; whichever comes last.
+    rng = np.random.RandomState(0)
+    X = [rng.normal(size=(8, 8, 1)), *rng.normal(size=(5, 1, 1, 1))]
+    Y = [rng.randint(2, size=x.shape[:2]) for x in X]
+    for seed in range(3):
+        est = quick(
+            inference=BP(max_iter=1, tol=1e-12), optimizer=Adam(batch_size=1), max_iter=3, random_state=seed
+        )
+        with pytest.warns(ConvergenceWarning):
+            est.fit(X, Y)
+        assert not est.converged_
 
 
 def test_lbfgs_starts_afresh_after_a_bad_direction():

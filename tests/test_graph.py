@@ -168,8 +168,10 @@ def test_messages_of_a_chain_go_up_and_come_back():
     assert_array_equal(graph.schedule, [1, 3, 5, 7, 6, 4, 2, 0])
 
 
-def test_lattice_is_cached():
-    assert lattice(2, 3) is lattice(2, 3)
+@pytest.mark.parametrize("edge", [[0, 3], [-1, 0], [1, 1]])
+def test_edges_must_join_two_nodes(edge):
+    with pytest.raises(ValueError, match=r"edges\[1\] is .* expected two different nodes below 3"):
+        from_edges(3, [[0, 1], edge])
 
 
 @every_batch

@@ -11,12 +11,12 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.metaestimators import available_if
-from sklearn.utils.validation import _check_sample_weight, check_is_fitted
+from sklearn.utils.validation import check_is_fitted
 
-from skcrf._examples import Labels, like_container, sorted_classes
+from skcrf._examples import Labels, check_weights, like_container, sorted_classes
 from skcrf._registry import resolve
 from skcrf.estimators._batches import class_weights_of, make_batches
-from skcrf.estimators._learning import Monitor, independent_weights
+from skcrf.estimators._learning import Monitor, all_or_nothing, independent_weights
 from skcrf.features import Weights, potentials, zero_weights
 from skcrf.gradients import GRADIENTS, BaseGradient
 from skcrf.graph import clamp
@@ -132,18 +132,19 @@ class BaseFieldClassifier(ClassifierMixin, CallbackSupportMixin, BaseEstimator, 
         self : object
             The fitted estimator.
         """
-        start = self._weights() if self.warm_start and hasattr(self, "coef_") else None
-        batches, shape = self._prepare(X, y, sample_weight, reset=True)
-        context = self._init_callback_context(max_subtasks=self.max_iter)
-        metadata = {} if sample_weight is None else {"sample_weight": sample_weight}
-        told = {"estimator": self, "X": X, "y": y, "metadata": metadata}
-        context.call_on_fit_task_begin(**told)
-        with workers(self.n_jobs) as run:
-            objective = self._objective(batches, shape, run)
-            if start is None or start.shapes() != shape.shapes():
-                start = independent_weights(objective, max_iter=self.max_iter, tol=self.tol)
-            self._learn(objective, start, Monitor(self, start, context, told))
-        context.call_on_fit_task_end(**told, reconstruction_attributes=self._weights().fitted)
+        with all_or_nothing(self) as before:
+            batches, shape = self._prepare(X, y, sample_weight, reset=True)
+            context = self._init_callback_context(max_subtasks=self.max_iter)
+            metadata = {} if sample_weight is None else {"sample_weight": sample_weight}
+            told = {"estimator": self, "X": X, "y": y, "metadata": metadata}
+            context.call_on_fit_task_begin(**told)
+            with workers(self.n_jobs) as run:
+                objective = self._objective(batches, shape, run)
+                start = self._warm_start(before, shape) if self.warm_start else None
+                if start is None:
+                    start = independent_weights(objective, max_iter=self.max_iter, tol=self.tol)
+                self._learn(objective, start, Monitor(self, start, context, told))
+            context.call_on_fit_task_end(**told, reconstruction_attributes=self._weights().fitted)
         return self
 
     @available_if(_is_incremental)
@@ -169,7 +170,11 @@ class BaseFieldClassifier(ClassifierMixin, CallbackSupportMixin, BaseEstimator, 
             The estimator.
         """
         first = not hasattr(self, "coef_")
-        batches, shape = self._prepare(X, y, sample_weight, reset=first, classes=classes)
+        with all_or_nothing(self):
+            self._pass_over(*self._prepare(X, y, sample_weight, reset=first, classes=classes), first)
+        return self
+
+    def _pass_over(self, batches, shape, first):
         w = (shape if first else self._weights()).ravel()
         # After a fit, the optimizer starts afresh from the fitted weights.
         state, rng = vars(self).get(
@@ -180,46 +185,61 @@ class BaseFieldClassifier(ClassifierMixin, CallbackSupportMixin, BaseEstimator, 
             w, value, state = self.optimizer_.epoch(objective, w, state, rng)
         self._pass = state, rng
         self._set_fitted(shape.unravel(w), [*([] if first else self.loss_curve_), value], converged=False)
-        return self
+
+    def _warm_start(self, before, shape):
+        """Return the weights from before the fit, None if they are those of another model."""
+        if "coef_" not in before or not np.array_equal(before["classes_"], self.classes_):
+            return None
+        start = self._weights()
+        if not self.fit_intercept:
+            start = start._replace(intercept=np.zeros_like(start.intercept))
+        return start if start.shapes() == shape.shapes() else None
 
     def _prepare(self, X, y, sample_weight, *, reset, classes=None):
         """Validate everything, set what does not depend on weights; return batches and zero weights."""
-        before = vars(self).copy()
-        try:
-            fields = self._read(X, reset=reset)
-            labels = Labels(y, fields.shapes, missing_label=self.missing_label)
-            if reset:
-                classes = self.classes if classes is None else classes
-                found = labels.classes()
-                self.classes_ = found if classes is None else sorted_classes([classes], name="classes")
-                self._fit_edge_features(fields)
-                for name, registry in self._components.items():
-                    setattr(self, f"{name}_", resolve(registry, getattr(self, name), name=name))
-                vars(self).pop("_pass", None)
-            y = labels.encode_all(self.classes_)
-            weight = _check_sample_weight(
-                sample_weight, X, dtype=np.float64, ensure_non_negative=True, allow_all_zero_weights=True
-            )
-            batches = make_batches(
-                fields, self, y, weight, self._class_weights(y, weight, fields), self.optimizer_.batch_size
-            )
-        except Exception:
-            # What is refused loses nothing: the estimator is as it was.
-            vars(self).clear()
-            vars(self).update(before)
-            raise
+        fields = self._read(X, reset=reset)
+        labels = Labels(y, fields.shapes, missing_label=self.missing_label, name="y")
+        if reset:
+            self.classes_ = self._find_classes(labels, classes)
+            self._fit_edge_features(fields)
+            vars(self).pop("_pass", None)
+        elif classes is not None and not np.array_equal(
+            sorted_classes([classes], name="classes"), self.classes_
+        ):
+            raise ValueError(f"classes={classes!r} differs from {self.classes_.tolist()} in an earlier call.")
+        for name, registry in self._components.items():
+            setattr(self, f"{name}_", resolve(registry, getattr(self, name), name=name))
+        y = labels.encode_all(self.classes_)
+        weight = check_weights(sample_weight, len(fields.shapes))
+        batches = make_batches(
+            fields,
+            self,
+            y,
+            weight,
+            self._class_weights(y, np.repeat(weight, fields.sizes)),
+            self.optimizer_.batch_size,
+            check_random_state(self.random_state),
+        )
         n_edge_features = self.n_edge_features_ * self._n_groups
         return batches, zero_weights(len(self.classes_), self.n_features_in_, n_edge_features)
 
-    def _class_weights(self, y, weight, fields):
+    def _find_classes(self, labels, classes):
+        found = labels.classes()  # also where the classes are given: refuses labels that are all hidden
+        classes = self.classes if classes is None else classes
+        if classes is None:
+            return found
+        if np.ndim(classes) != 1 or len(classes) == 0:
+            raise ValueError(f"classes must be a list of labels, got {classes!r}.")
+        return sorted_classes([classes], name="classes")
+
+    def _class_weights(self, y, site_weight):
         if self.class_weight is not None and not self.loss_.site_weighted:
             able = sorted(name for name, loss in LOSSES.items() if loss.site_weighted)
             raise ValueError(
                 f"class_weight={self.class_weight!r} needs a loss that is a sum over sites, which "
                 f"{type(self.loss_).__name__} is not; take one of {able}."
             )
-        sizes = [int(np.prod(shape)) for shape in fields.shapes]
-        return class_weights_of(self.class_weight, self.classes_, y, np.repeat(weight, sizes))
+        return class_weights_of(self.class_weight, self.classes_, y, site_weight)
 
     def _objective(self, batches, shape, run):
         return Objective(
@@ -246,6 +266,8 @@ class BaseFieldClassifier(ClassifierMixin, CallbackSupportMixin, BaseEstimator, 
             w, finished, message = result.x, result.success, result.message
         except KeyboardInterrupt:
             w, finished, message = monitor.best_w, False, "interrupted, the best weights so far are kept"
+        if getattr(self.inference_, "tol", 0) > 0:
+            objective(w)  # the last evaluation need not have been of these weights, or of all examples
         converged = bool(finished and objective.converged)
         self._set_fitted(start.unravel(w), monitor.loss_curve, converged=converged)
         if not finished and not monitor.stopped:
@@ -361,6 +383,9 @@ class BaseFieldClassifier(ClassifierMixin, CallbackSupportMixin, BaseEstimator, 
         """
         labels = self.predict(X)
         return pooled_accuracy(y, labels, missing_label=self.missing_label, sample_weight=sample_weight)
+
+    def __sklearn_is_fitted__(self):
+        return hasattr(self, "coef_")
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()

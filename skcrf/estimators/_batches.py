@@ -1,5 +1,7 @@
 """From validated examples to batches."""
 
+import math
+from functools import cache
 from typing import NamedTuple
 
 import numpy as np
@@ -33,8 +35,13 @@ class Fields(NamedTuple):
         """Whether the examples are rows of a table."""
         return self.shapes[0] == ()
 
+    @property
+    def sizes(self):
+        """ndarray of shape (n_examples,): the number of sites of each example."""
+        return np.array([math.prod(shape) for shape in self.shapes])
 
-def make_batches(fields, estimator, y=None, weight=None, class_weights=None, batch_size=None):
+
+def make_batches(fields, estimator, y=None, weight=None, class_weights=None, batch_size=None, rng=None):
     """Pack examples into batches.
 
     Parameters
@@ -51,13 +58,15 @@ def make_batches(fields, estimator, y=None, weight=None, class_weights=None, bat
         Weights of the classes.
     batch_size : int, default=None
         Number of examples in a batch at most.
+    rng : numpy.random.RandomState, default=None
+        Shuffles the examples, where there is a batch size.
 
     Returns
     -------
     batches : list of Batch
-        All examples, in order.
+        All examples, in order unless they are shuffled.
     """
-    sizes = np.array([int(np.prod(shape)) for shape in fields.shapes])
+    sizes = fields.sizes
     ends = np.cumsum(sizes)
     y = np.full(ends[-1], -1) if y is None else y
     keep = np.arange(len(sizes))
@@ -66,25 +75,31 @@ def make_batches(fields, estimator, y=None, weight=None, class_weights=None, bat
         keep = np.flatnonzero((labels > 0) & (weight > 0))
         if len(keep) == 0:
             raise ValueError("No example has both a label in Y and a non-zero weight in sample_weight.")
+    if batch_size is not None:
+        keep = rng.permutation(keep)  # sorted data must not give batches of one class
     weight = np.ones(len(sizes)) if weight is None else weight
-    make = _table_batch if fields.is_table else _batch
+    graph_of = cache(estimator._graph)  # images of one size share their graph
     batches = []
     for chosen in _partition(keep, sizes, batch_size):
-        known = np.concatenate([y[ends[i] - sizes[i] : ends[i]] for i in chosen])
-        graph, X, V = make(fields, estimator, chosen)
+        if fields.is_table:
+            known = y[chosen]
+            graph, X, V = _table_batch(fields, estimator, chosen)
+        else:
+            known = np.concatenate([y[ends[i] - sizes[i] : ends[i]] for i in chosen])
+            graph, X, V = _batch(fields, estimator, chosen, graph_of)
         site_weight = None if class_weights is None else np.where(known >= 0, class_weights[known], 0.0)
         batches.append(Batch(graph, X, V, known, weight[chosen], site_weight))
     return batches
 
 
 def _table_batch(fields, estimator, chosen):
-    first, last = chosen[0], chosen[-1]
-    rows = slice(first, last + 1) if last - first + 1 == len(chosen) else chosen
+    in_order = (np.diff(chosen) == 1).all()
+    rows = slice(chosen[0], chosen[-1] + 1) if in_order else chosen
     return isolated(len(chosen)), fields.features[rows], np.zeros((0, estimator.n_edge_features_))
 
 
-def _batch(fields, estimator, chosen):
-    graphs = [estimator._graph(fields.shapes[i]) for i in chosen]
+def _batch(fields, estimator, chosen, graph_of):
+    graphs = [graph_of(fields.shapes[i]) for i in chosen]
     features = [fields.features[i] for i in chosen]
     V = [estimator._edge_values(graph, X) for graph, X in zip(graphs, features, strict=True)]
     if len(chosen) == 1:

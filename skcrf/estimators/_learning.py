@@ -1,4 +1,6 @@
-"""How a fit starts, and how it is followed."""
+"""How a fit starts, how it is followed, and what is left of it when it fails."""
+
+from contextlib import contextmanager
 
 import numpy as np
 
@@ -8,6 +10,31 @@ from skcrf.inference import BP
 from skcrf.losses import UnivariateLogistic
 from skcrf.objective import Objective
 from skcrf.optimizers import LBFGS
+
+
+@contextmanager
+def all_or_nothing(estimator):
+    """Put an estimator back as it was if anything fails: what is refused loses nothing.
+
+    Parameters
+    ----------
+    estimator : estimator
+        The estimator that is about to change.
+
+    Yields
+    ------
+    before : dict
+        Its attributes before the change.
+    """
+    before = vars(estimator).copy()
+    try:
+        yield before
+    except BaseException:
+        # The callbacks still have to be torn down, for which they need what they left here.
+        callbacks = {name: value for name, value in vars(estimator).items() if "callback" in name}
+        vars(estimator).clear()
+        vars(estimator).update({**before, **callbacks})
+        raise
 
 
 def independent_weights(objective, *, max_iter, tol):

@@ -1,5 +1,7 @@
 """Conditional random fields on images."""
 
+import math
+
 import numpy as np
 from sklearn.base import clone
 from sklearn.utils import get_tags
@@ -162,20 +164,22 @@ class GridCRFClassifier(BaseFieldClassifier):
         )
 
     def _graph(self, shape):
-        height, width = shape
-        return lattice(int(height), int(width), self.connectivity, tied=self.edge_transformer_ is None)
+        return lattice(*shape, self.connectivity_, tied=self.edge_transformer_ is None)
 
     def _fit_edge_features(self, fields):
         named = isinstance(self.edge_features, str)
         transformer = EDGE_FEATURES[self.edge_features] if named else self.edge_features
+        self.connectivity_ = self.connectivity
         self.edge_transformer_, self.n_edge_features_ = None, 1
-        if transformer is None or fields.is_table or all(np.prod(shape) == 1 for shape in fields.shapes):
+        with_edges = [i for i, shape in enumerate(fields.shapes) if math.prod(shape) > 1]
+        if transformer is None or not with_edges:
             return
         transformer = clone(transformer)
-        pixels = zip(fields.features, fields.shapes, strict=True)
-        seen = [differences(lattice(*map(int, shape), self.connectivity), X) for X, shape in pixels]
         if not get_tags(transformer).requires_fit:
-            seen = seen[:1]
+            with_edges = with_edges[:1]
+        seen = [
+            differences(lattice(*fields.shapes[i], self.connectivity), fields.features[i]) for i in with_edges
+        ]
         made = transformer.fit_transform(np.concatenate(seen))
         self.edge_transformer_, self.n_edge_features_ = transformer, 1 + made.shape[1]
 
@@ -189,7 +193,7 @@ class GridCRFClassifier(BaseFieldClassifier):
 
     @property
     def _n_groups(self):
-        return self.connectivity // 2
+        return self.connectivity_ // 2
 
     def predict_edge_proba(self, X, Y=None):
         """Infer the marginals of all pairs of neighbours.

@@ -35,6 +35,21 @@ class Beliefs(NamedTuple):
     state: Any
 
 
+def check_possible(graph, possible):
+    """Refuse examples that have no possible configuration.
+
+    Parameters
+    ----------
+    graph : Graph
+        Structure of the batch.
+    possible : ndarray of shape (n_nodes,)
+        Whether a node has a possible state.
+    """
+    if not possible.all():
+        example = graph.node_example[np.argmin(possible)]
+        raise ValueError(f"theta forbids every configuration of example {example}.")
+
+
 class BaseInference(BaseEstimator, ABC):
     """Base class of all inference methods.
 

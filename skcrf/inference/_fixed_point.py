@@ -5,11 +5,21 @@ that pulls the adjoint of the state back through one such step. Every example st
 its answer does not depend on the batch it is in.
 """
 
+from numbers import Integral, Real
 from typing import NamedTuple
 
 import numpy as np
+from sklearn.utils._param_validation import Interval
 
 from skcrf._numerics import max_abs_by_part
+
+#: Constraints on the parameters that all methods share which iterate.
+ITERATION = {
+    "max_iter": [Interval(Integral, 0, None, closed="left")],
+    "tol": [Interval(Real, 0, None, closed="left")],
+}
+
+_EXPLODED = 1e6
 
 
 class Trace(NamedTuple):
@@ -71,49 +81,53 @@ def iterate(step, state, n_examples, *, max_iter, tol, tape):
     return Trace(state, n_iter, ~active if tol > 0 else np.ones(n_examples, dtype=bool), records)
 
 
-def reverse_tape(step_vjp, trace, d_state):
-    """Pull an adjoint back through the very steps that were recorded (D13 section 7).
+def reverse(step_vjp, trace, d_state, row_ptr, *, tol):
+    """Pull the adjoint of the last state back through the iteration.
 
     Parameters
     ----------
     step_vjp : callable
-        ``step_vjp(before, state, active, d_state)`` takes `state` back to `before` and `d_state` to
-        the adjoint there, both in place, accumulating what belongs to theta.
+        ``step_vjp(before, state, active, d_state)`` takes `state` back to `before` and `d_state` to the
+        adjoint there, both in place, accumulating what belongs to theta.
     trace : Trace
-        With a tape.
+        The iteration.
     d_state : ndarray of shape (n_rows, n_states)
         Adjoint of the last state; changed in place.
+    row_ptr : ndarray of shape (n_examples + 1,)
+        Where the rows of each example start.
+    tol : float
+        The tolerance of the iteration.
     """
+    if trace.tape is not None:
+        _reverse_tape(step_vjp, trace, d_state)
+    elif tol == 0:
+        raise RuntimeError("A truncated inference is differentiated by its tape: use forward(tape=True).")
+    else:
+        _reverse_fixed_point(step_vjp, trace, d_state, row_ptr, tol)
+
+
+def _reverse_tape(step_vjp, trace, d_state):
+    """Undo the very steps that were recorded (D13 section 7)."""
     state = trace.state.copy()
     for before, active in reversed(trace.tape):
         step_vjp(before, state, active, d_state)
 
 
-def reverse_fixed_point(step_vjp, trace, d_state, row_ptr, *, tol):
+def _reverse_fixed_point(step_vjp, trace, d_state, row_ptr, tol):
     """Iterate the adjoint at the fixed point; needs no tape.
 
-    At a fixed point every earlier step would have started from the same state, so the sum over an
-    endless past is a series of the same linear map. It is cut where its terms are relatively small.
-
-    Parameters
-    ----------
-    step_vjp : callable
-        As for `reverse_tape`.
-    trace : Trace
-        Converged.
-    d_state : ndarray of shape (n_rows, n_states)
-        Adjoint of the state; changed in place.
-    row_ptr : ndarray of shape (n_examples + 1,)
-        Where the rows of each example start.
-    tol : float
-        Relative size at which an example's series is cut. The series falls as fast as the iteration
-        converged; where that did not converge, it is cut after a few times as many terms.
+    At a fixed point every earlier step would have started from the same state, so the sum over an endless
+    past is a series of the same linear map, which falls as fast as the iteration converged. It is cut where
+    its terms are relatively small. Where the iteration did not converge there is no such series, and the
+    derivative is that of the last readout alone.
     """
     state = trace.state.copy()
     first = max_abs_by_part(d_state, row_ptr)
-    active = first > 0
+    active = trace.converged & (first > 0)
     n_terms = 0
     while active.any():
         step_vjp(trace.state, state, active, d_state)
         n_terms += 1
-        active &= (max_abs_by_part(d_state, row_ptr) > tol * first) & (n_terms < 10 * trace.n_iter)
+        size = max_abs_by_part(d_state, row_ptr)
+        # A point that the iteration reached by luck need not attract: stop before the series explodes.
+        active &= (size > tol * first) & (size < _EXPLODED * first) & (n_terms < 10 * trace.n_iter)

@@ -4,15 +4,20 @@ Messages are rows of an array (2 * n_edges, n_states), numbered as `Graph` says,
 """
 
 from abc import abstractmethod
+from numbers import Real
 from typing import NamedTuple
 
 import numpy as np
 from numba import njit
+from sklearn.utils._param_validation import Interval
 
 from skcrf._numerics import log_normalise
-from skcrf.graph import Graph, Potentials, outer, score
-from skcrf.inference._base import BaseInference, Beliefs
-from skcrf.inference._fixed_point import Trace, iterate, reverse_fixed_point, reverse_tape
+from skcrf.graph import Graph, Potentials, canonical, outer, score, score_vjp
+from skcrf.inference._base import BaseInference, Beliefs, check_possible
+from skcrf.inference._fixed_point import ITERATION, Trace, iterate, reverse
+
+#: Constraints on the parameters of the methods that pass messages.
+PASSING = {**ITERATION, "damping": [Interval(Real, 0, 1, closed="left")]}
 
 
 @njit(cache=True, nogil=True, inline="always")
@@ -95,10 +100,10 @@ def _sweep(graph, theta, rho, damping, maximise, measure, messages, active):
             top = new.max()
             for x in range(n_states):
                 value = new[x] - top
+                if measure:  # before damping, which makes the steps small, not the distance to the end
+                    change[example] = max(change[example], abs(np.exp(value) - np.exp(messages[message, x])))
                 if damping > 0:
                     value = (1.0 - damping) * value + damping * messages[message, x]
-                if measure:
-                    change[example] = max(change[example], abs(np.exp(value) - np.exp(messages[message, x])))
                 messages[message, x] = value
     return change
 
@@ -294,11 +299,32 @@ def _decode(graph, theta, messages, order):
     return states
 
 
-class _State(NamedTuple):
+class Plan(NamedTuple):
+    """How to pass messages.
+
+    Attributes
+    ----------
+    graph : Graph
+        The batch, with the schedule to use.
+    rho : ndarray of shape (n_edges,)
+        Edge weights.
+    max_iter, tol, damping : int, float, float
+        As for the methods.
+    tape : bool
+        Whether a tape is kept in any case.
+    """
+
     graph: Graph
-    theta: Potentials
     rho: np.ndarray
-    options: dict
+    max_iter: int
+    tol: float
+    damping: float
+    tape: bool = False
+
+
+class _State(NamedTuple):
+    plan: Plan
+    theta: Potentials
     trace: Trace | None = None  # None where the inference maximised
     log_mu: np.ndarray | None = None
 
@@ -308,53 +334,35 @@ class MessagePassing(BaseInference):
 
     @abstractmethod
     def _plan(self, graph):
-        """Choose how to iterate.
-
-        Parameters
-        ----------
-        graph : Graph
-            The batch.
-
-        Returns
-        -------
-        graph : Graph
-            The batch with the schedule to use.
-        rho : ndarray of shape (n_edges,)
-            Edge weights.
-        options : dict
-            `max_iter`, `tol`, `damping`, and whether a `tape` is kept in any case.
-        """
+        """Choose how to pass messages: return a Plan."""
 
     def forward(self, graph, theta, tau=1.0, *, edges=False, tape=False):
         maximise = self.task_of(tau) == "max"
-        graph, rho, options = self._plan(graph)
-        tol, damping = options["tol"], float(options["damping"])
+        theta, plan = canonical(theta), self._plan(graph)
+        graph, rho, damping, measure = plan.graph, plan.rho, float(plan.damping), plan.tol > 0
 
         def step(messages, active):
-            return _sweep(graph, theta, rho, damping, maximise, tol > 0, messages, active)
+            return _sweep(graph, theta, rho, damping, maximise, measure, messages, active)
 
         trace = iterate(
             step,
             np.zeros((2 * graph.n_edges, theta.unary.shape[1])),
             graph.n_examples,
-            max_iter=options["max_iter"],
-            tol=tol,
-            tape=(tape or options["tape"]) and not maximise,
+            max_iter=plan.max_iter,
+            tol=plan.tol,
+            tape=(tape or plan.tape) and not maximise,
         )
-        state = _State(graph, theta, rho, options)
-        return _decoded(state, trace, edges) if maximise else _marginals(state, trace, edges)
+        answer = _decoded if maximise else _marginals
+        return answer(_State(plan, theta), trace, edges)
 
     def backward(self, beliefs, d_mu=None, d_edge_mu=None, d_log_z=None):
-        graph, theta, rho, options, trace, log_mu = beliefs.state
+        plan, theta, trace, log_mu = beliefs.state
+        graph, rho, damping = plan.graph, plan.rho, float(plan.damping)
         n_states = theta.unary.shape[1]
         if d_log_z is None:
             d_log_z = np.zeros(graph.n_examples)
         if trace is None:
-            return _indicator(graph, theta, beliefs.mu, d_log_z)
-        if trace.tape is None and options["tol"] == 0:
-            raise RuntimeError(
-                "A truncated inference is differentiated through its tape: use forward(tape=True)."
-            )
+            return score_vjp(graph, theta, beliefs.mu, d_log_z)
         if d_mu is None:
             d_mu = np.zeros_like(log_mu)
         if d_edge_mu is None:
@@ -365,37 +373,27 @@ class MessagePassing(BaseInference):
         )
 
         def step_vjp(before, messages, active, d_messages):
-            damping = float(options["damping"])
             _sweep_vjp(graph, theta, rho, damping, before, messages, active, d_messages, d_theta)
 
-        if trace.tape is not None:
-            reverse_tape(step_vjp, trace, d_messages)
-        else:
-            reverse_fixed_point(step_vjp, trace, d_messages, 2 * graph.edge_ptr, tol=options["tol"])
+        reverse(step_vjp, trace, d_messages, 2 * graph.edge_ptr, tol=plan.tol)
         return d_theta
 
 
 def _marginals(state, trace, edges):
-    graph, theta, rho = state[:3]
+    graph, rho, theta = state.plan.graph, state.plan.rho, state.theta
     n_states = theta.unary.shape[1]
     log_mu = np.empty_like(theta.unary)
     edge_mu = np.empty((graph.n_edges if edges else 0, n_states, n_states))
     log_z = _read(graph, theta, rho, trace.state, log_mu, edge_mu)
+    check_possible(graph, ~np.isnan(log_mu[:, 0]))
     state = state._replace(trace=trace, log_mu=log_mu)
     return Beliefs(np.exp(log_mu), edge_mu if edges else None, log_z, trace.n_iter, trace.converged, state)
 
 
 def _decoded(state, trace, edges):
-    graph, theta = state[:2]
+    graph, theta = state.plan.graph, state.theta
     order, _, _ = breadth_first(graph)
     x = _decode(graph, theta, trace.state, order)
     mu = np.eye(theta.unary.shape[1])[x]
     edge_mu = outer(graph, mu) if edges else None
     return Beliefs(mu, edge_mu, score(graph, theta, x), trace.n_iter, trace.converged, state)
-
-
-def _indicator(graph, theta, mu, d_log_z):
-    """Derivative of the score of the one-hot configuration `mu`: where it has its ones."""
-    tables = np.zeros_like(theta.tables)
-    np.add.at(tables, graph.edge_table, outer(graph, mu) * d_log_z[graph.edge_example, None, None])
-    return Potentials(mu * d_log_z[graph.node_example, None], tables)

@@ -1,11 +1,8 @@
 """Loopy belief propagation."""
 
-from numbers import Integral, Real
-
 import numpy as np
-from sklearn.utils._param_validation import Interval
 
-from skcrf.inference._messages import MessagePassing
+from skcrf.inference._messages import PASSING, MessagePassing, Plan
 
 
 class BP(MessagePassing):
@@ -43,11 +40,7 @@ class BP(MessagePassing):
            [0.451, 0.549]])
     """
 
-    _parameter_constraints = {
-        "max_iter": [Interval(Integral, 0, None, closed="left")],
-        "tol": [Interval(Real, 0, None, closed="left")],
-        "damping": [Interval(Real, 0, 1, closed="left")],
-    }
+    _parameter_constraints = PASSING
 
     tasks = frozenset({"sum", "max"})
     exact_on = "forest"
@@ -58,5 +51,4 @@ class BP(MessagePassing):
         self.damping = damping
 
     def _plan(self, graph):
-        options = {"max_iter": self.max_iter, "tol": self.tol, "damping": self.damping, "tape": False}
-        return graph, np.ones(graph.n_edges), options
+        return Plan(graph, np.ones(graph.n_edges), self.max_iter, self.tol, self.damping)

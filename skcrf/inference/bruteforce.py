@@ -6,8 +6,8 @@ from typing import NamedTuple
 import numpy as np
 from sklearn.utils._param_validation import Interval
 
-from skcrf.graph import Graph, Potentials
-from skcrf.inference._base import BaseInference, Beliefs
+from skcrf.graph import Graph, Potentials, canonical
+from skcrf.inference._base import BaseInference, Beliefs, check_possible
 
 
 class _State(NamedTuple):
@@ -49,6 +49,7 @@ class BruteForce(BaseInference):
 
     def forward(self, graph, theta, tau=1.0, *, edges=False, tape=False):
         maximise = self.task_of(tau) == "max"
+        theta = canonical(theta)
         log_z, p = np.empty(graph.n_examples), []
         for example in range(graph.n_examples):
             nodes, pairs, x = self._configurations(graph, theta, example)
@@ -56,6 +57,7 @@ class BruteForce(BaseInference):
             i, j = graph.edges[pairs].T - nodes.start
             scores += theta.tables[graph.edge_table[pairs, None], x[i], x[j]].sum(axis=0)
             top = scores.max()
+            check_possible(graph, (graph.node_example != example) | (top > -np.inf))
             best = np.arange(len(scores)) == np.argmax(scores)
             weight = best if maximise else np.exp(scores - top)
             log_z[example] = top if maximise else top + np.log(weight.sum())
@@ -94,8 +96,8 @@ class BruteForce(BaseInference):
                 f"BruteForce would enumerate {n_states}**{n_nodes} configurations of example {example}, "
                 f"more than max_states={self.max_states}."
             )
-        grid = np.unravel_index(np.arange(n_states**n_nodes), (n_states,) * n_nodes)
-        return nodes, pairs, np.array(grid).reshape(n_nodes, -1)
+        place = n_states ** np.arange(n_nodes)[:, None]
+        return nodes, pairs, np.arange(n_states**n_nodes) // place % n_states
 
     def _expectation(self, graph, theta, weights):
         """Sum the statistics of all configurations with the given weights."""

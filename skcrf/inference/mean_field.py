@@ -1,16 +1,14 @@
 """Mean field: the best fully factorised approximation, D13 section 3.2 and Algorithm 2."""
 
-from numbers import Integral, Real
 from typing import NamedTuple
 
 import numpy as np
 from numba import njit
-from sklearn.utils._param_validation import Interval
 
 from skcrf._numerics import log_normalise
-from skcrf.graph import Graph, Potentials, outer
-from skcrf.inference._base import BaseInference, Beliefs
-from skcrf.inference._fixed_point import Trace, iterate, reverse_fixed_point, reverse_tape
+from skcrf.graph import Graph, Potentials, canonical, outer
+from skcrf.inference._base import BaseInference, Beliefs, check_possible
+from skcrf.inference._fixed_point import ITERATION, Trace, iterate, reverse
 
 # The energy that stands for a forbidden pair: a factorised distribution may not be able to avoid it, and an
 # expectation of -inf would forbid every state.
@@ -160,10 +158,7 @@ class MeanField(BaseInference):
            [0.363, 0.637]])
     """
 
-    _parameter_constraints = {
-        "max_iter": [Interval(Integral, 0, None, closed="left")],
-        "tol": [Interval(Real, 0, None, closed="left")],
-    }
+    _parameter_constraints = ITERATION
 
     bound = "lower"
 
@@ -173,8 +168,10 @@ class MeanField(BaseInference):
 
     def forward(self, graph, theta, tau=1.0, *, edges=False, tape=False):
         self.task_of(tau)
+        theta = canonical(theta)
         theta = theta._replace(tables=np.maximum(theta.tables, _FORBIDDEN))
         allowed = theta.unary > -np.inf
+        check_possible(graph, allowed.any(axis=1))
         trace = iterate(
             lambda mu, active: _ascend(graph, theta, mu, active),
             allowed / allowed.sum(axis=1, keepdims=True),
@@ -190,10 +187,6 @@ class MeanField(BaseInference):
 
     def backward(self, beliefs, d_mu=None, d_edge_mu=None, d_log_z=None):
         graph, theta, trace = beliefs.state
-        if trace.tape is None and self.tol == 0:
-            raise RuntimeError(
-                "A truncated inference is differentiated through its tape: use forward(tape=True)."
-            )
         d_theta = Potentials(np.zeros_like(theta.unary), np.zeros_like(theta.tables))
         d_state = np.zeros_like(theta.unary) if d_mu is None else np.array(d_mu, dtype=np.float64)
         if d_edge_mu is not None:
@@ -206,8 +199,5 @@ class MeanField(BaseInference):
         def step_vjp(before, mu, active, d_state):
             _ascend_vjp(graph, theta, before, mu, active, d_state, d_theta)
 
-        if trace.tape is not None:
-            reverse_tape(step_vjp, trace, d_state)
-        else:
-            reverse_fixed_point(step_vjp, trace, d_state, graph.node_ptr, tol=self.tol)
+        reverse(step_vjp, trace, d_state, graph.node_ptr, tol=self.tol)
         return d_theta

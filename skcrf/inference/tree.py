@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from skcrf.inference._messages import MessagePassing, breadth_first
+from skcrf.inference._messages import MessagePassing, Plan, breadth_first
 
 
 class Tree(MessagePassing):
@@ -40,5 +40,5 @@ class Tree(MessagePassing):
         # The order visits example after example, so each example's messages stay contiguous.
         down = [arrival[nodes][arrival[nodes] >= 0] for nodes in np.split(order, graph.node_ptr[1:-1])]
         schedule = np.concatenate([part for visit in down for part in (visit[::-1] ^ 1, visit)])
-        options = {"max_iter": 1, "tol": 0.0, "damping": 0.0, "tape": True}
-        return graph._replace(schedule=schedule), np.ones(graph.n_edges), options
+        graph = graph._replace(schedule=schedule)
+        return Plan(graph, np.ones(graph.n_edges), max_iter=1, tol=0.0, damping=0.0, tape=True)

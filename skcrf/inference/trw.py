@@ -1,14 +1,14 @@
 """Tree-reweighted belief propagation."""
 
 from functools import lru_cache
-from numbers import Integral, Real
+from numbers import Real
 
 import numpy as np
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import minimum_spanning_tree
 from sklearn.utils._param_validation import Interval, StrOptions
 
-from skcrf.inference._messages import MessagePassing
+from skcrf.inference._messages import PASSING, MessagePassing, Plan
 
 
 class TRW(MessagePassing):
@@ -20,9 +20,9 @@ class TRW(MessagePassing):
     Parameters
     ----------
     rho : float, array-like of shape (n_edges,) or "auto", default="auto"
-        Weight of each edge, above 0 and at most 1. "auto" takes a spanning-tree distribution of the
-        graph at hand: in closed form on lattices, by covering the graph with trees elsewhere; it is 1 on
-        forests, where the method is exact.
+        Weight of each edge, above 0 and at most 1; an array has one for each edge of an example, or of the
+        whole batch. "auto" takes a spanning-tree distribution of the graph at hand: in closed form on
+        lattices, by covering the graph with trees elsewhere; it is 1 on forests, where the method is exact.
     max_iter : int, default=10
         Iterations, each of which sends every message once.
     tol : float, default=0.0
@@ -48,9 +48,7 @@ class TRW(MessagePassing):
 
     _parameter_constraints = {
         "rho": [StrOptions({"auto"}), Interval(Real, 0, 1, closed="right"), "array-like"],
-        "max_iter": [Interval(Integral, 0, None, closed="left")],
-        "tol": [Interval(Real, 0, None, closed="left")],
-        "damping": [Interval(Real, 0, 1, closed="left")],
+        **PASSING,
     }
 
     exact_on = "forest"
@@ -63,16 +61,23 @@ class TRW(MessagePassing):
         self.damping = damping
 
     def _plan(self, graph):
-        options = {"max_iter": self.max_iter, "tol": self.tol, "damping": self.damping, "tape": False}
-        return graph, self._edge_weights(graph), options
+        return Plan(graph, self._edge_weights(graph), self.max_iter, self.tol, self.damping)
 
     def _edge_weights(self, graph):
         if isinstance(self.rho, str):
             return spanning_tree_weights(graph)
-        rho = np.array(np.broadcast_to(np.asarray(self.rho, dtype=np.float64), (graph.n_edges,)))
+        rho = np.asarray(self.rho, dtype=np.float64)
         if not ((rho > 0) & (rho <= 1)).all():
             raise ValueError(f"rho must be above 0 and at most 1, got {self.rho!r}.")
-        return rho
+        if rho.ndim == 0:
+            return np.full(graph.n_edges, float(rho))
+        if len(rho) == graph.n_edges:
+            return np.ascontiguousarray(rho)
+        wrong = np.flatnonzero(np.diff(graph.edge_ptr) != len(rho))
+        if len(wrong):
+            n_edges = np.diff(graph.edge_ptr)[wrong[0]]
+            raise ValueError(f"rho has {len(rho)} values, but example {wrong[0]} has {n_edges} edges.")
+        return np.tile(rho, graph.n_examples)
 
 
 def spanning_tree_weights(graph):
@@ -89,11 +94,9 @@ def spanning_tree_weights(graph):
         Probabilities.
     """
     rho = np.empty(graph.n_edges)
-    for example in range(graph.n_examples):
+    for example in np.flatnonzero(np.diff(graph.edge_ptr)):
         part = slice(graph.edge_ptr[example], graph.edge_ptr[example + 1])
         height, width = (int(size) for size in graph.shapes[example])
-        if part.start == part.stop:
-            continue
         if height > 0:
             rho[part] = _lattice_weights(height, width, part.stop - part.start)
         else:

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from skcrf.graph import Potentials, clamp
+from skcrf.graph import Potentials, clamp, score, score_vjp
 from skcrf.losses._base import BaseLoss
 
 
@@ -30,7 +30,12 @@ class Likelihood(BaseLoss):
         one = np.ones(graph.n_examples)
         free = inference.forward(graph, theta)
         d_free = inference.backward(free, d_log_z=one)
-        clamped = inference.forward(graph, clamp(theta, y))
-        d_clamped = inference.backward(clamped, d_log_z=one)
+        if (y >= 0).all():  # one configuration is left, whose score needs no inference
+            log_z, converged = score(graph, theta, y), True
+            d_clamped = score_vjp(graph, theta, np.eye(theta.unary.shape[1])[y], one)
+        else:
+            clamped = inference.forward(graph, clamp(theta, y))
+            log_z, converged = clamped.log_z, clamped.converged
+            d_clamped = inference.backward(clamped, d_log_z=one)
         d_theta = Potentials(d_free.unary - d_clamped.unary, d_free.tables - d_clamped.tables)
-        return free.log_z - clamped.log_z, d_theta, free.converged & clamped.converged
+        return free.log_z - log_z, d_theta, free.converged & converged

@@ -1,0 +1,77 @@
+"""What every inference must do at its door: odd dtypes, impossible models, no fixed point."""
+
+import numpy as np
+import pytest
+import zoo
+from numpy.testing import assert_allclose, assert_array_equal
+
+from skcrf.gradients import GRADIENTS
+from skcrf.graph import Potentials, chain, from_edges, lattice, pack
+from skcrf.inference import BP, INFERENCE, TRW, BruteForce
+from skcrf.losses import LOSSES
+
+
+@pytest.mark.parametrize("name", INFERENCE)
+@pytest.mark.parametrize("dtype", [np.int32, np.float32])
+def test_potentials_of_any_numbers(name, dtype):
+    graph = chain(3)
+    theta = Potentials(np.array([[0, 1], [2, 0], [0, 0]]), np.array([[[1, 0], [0, 2]]]))
+    expected = INFERENCE[name]().forward(graph, Potentials(*(part.astype(np.float64) for part in theta)))
+    found = INFERENCE[name]().forward(graph, Potentials(*(np.asfortranarray(part, dtype) for part in theta)))
+    assert found.mu.dtype == np.float64
+    assert_array_equal(found.mu, expected.mu)
+    assert_array_equal(found.log_z, expected.log_z)
+
+
+@pytest.mark.parametrize("name", INFERENCE)
+def test_what_has_no_possible_configuration_is_refused(name):
+    graph = pack([chain(2), chain(2)])
+    theta = Potentials(np.zeros((4, 2)), np.zeros((2, 2, 2)))
+    theta.unary[2] = -np.inf
+    with pytest.raises(ValueError, match="theta forbids every configuration of example 1"):
+        INFERENCE[name]().forward(graph, theta)
+
+
+def test_enumeration_of_one_state_has_no_limit_of_nodes():
+    beliefs = BruteForce().forward(chain(100), Potentials(np.ones((100, 1)), np.zeros((1, 1, 1))))
+    assert_allclose(beliefs.log_z, 100.0)
+
+
+def test_damping_does_not_loosen_the_tolerance(seed):
+    graph = lattice(4, 4)
+    theta = zoo.normal(graph, 2, np.random.default_rng(seed))
+    exact = TRW(tol=1e-12, max_iter=10_000).forward(graph, theta).mu
+    for damping in (0.0, 0.5, 0.9):
+        beliefs = TRW(tol=1e-4, max_iter=10_000, damping=damping).forward(graph, theta)
+        assert beliefs.converged.all()
+        assert_allclose(beliefs.mu, exact, atol=1e-3)
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("gradient", GRADIENTS)
+def test_no_fixed_point_no_explosion(loss, gradient):
+    # Frustrated and strong: BP runs in circles here, and an adjoint series would grow without end.
+    graph = lattice(4, 4, 8, tied=False)
+    lost = 0
+    for seed in range(6):
+        rng = np.random.default_rng(seed)
+        coupling = 4 * rng.normal(size=(graph.n_tables, 1, 1))
+        theta = Potentials(rng.normal(size=(16, 2)), coupling * np.array([[1.0, -1.0], [-1.0, 1.0]]))
+        wrapped = GRADIENTS[gradient]().wrap(BP(tol=1e-6, max_iter=300))
+        value, d_theta, converged = LOSSES[loss]()(wrapped, graph, theta, rng.integers(2, size=16))
+        lost += not converged.all()
+        assert np.isfinite(value).all()
+        assert max(np.abs(part).max() for part in d_theta) < 1e6
+    assert lost > 0
+
+
+def test_rho_for_each_edge_of_an_example():
+    one = from_edges(3, [[0, 1], [1, 2], [0, 2]])
+    graph = pack([one, one])
+    theta = zoo.normal(graph, 2, np.random.default_rng(0))
+    rho = [0.5, 0.6, 0.9]
+    short = TRW(rho=rho).forward(graph, theta)
+    assert_array_equal(short.mu, TRW(rho=rho * 2).forward(graph, theta).mu)
+    other = pack([one, chain(3, tied=False)])
+    with pytest.raises(ValueError, match="rho has 3 values, but example 1 has 2 edges"):
+        TRW(rho=rho).forward(other, zoo.normal(other, 2, np.random.default_rng(0)))
