@@ -1,4 +1,4 @@
-"""Graphs and potentials: the one layout that everything behind the inference door shares.
+"""The structure of graphs, and how they are made and packed.
 
 A batch is *one* graph with several parts, the examples. Nodes, edges and tables of an example are
 contiguous (`node_ptr`, `edge_ptr`, `table_ptr`), so what is computed for an example does not depend
@@ -83,21 +83,6 @@ class Graph(NamedTuple):
     def table_example(self):
         """ndarray of shape (n_tables,): the example a table belongs to."""
         return _owner(self.table_ptr)
-
-
-class Potentials(NamedTuple):
-    """theta, or anything with its layout, such as a gradient with respect to it.
-
-    Attributes
-    ----------
-    unary : ndarray of shape (n_nodes, n_states)
-        ``theta(x_i)``; ``-inf`` forbids a state.
-    tables : ndarray of shape (n_tables, n_states, n_states)
-        ``theta(x_i, x_j)``; the edges' tables are ``tables[graph.edge_table]``.
-    """
-
-    unary: np.ndarray
-    tables: np.ndarray
 
 
 def _owner(ptr):
@@ -225,8 +210,8 @@ def from_edges(n_nodes, edges, tied=False):
         The graph, its edges in the order given. Messages run from low nodes to high ones, then back.
     """
     edges = np.asarray(edges, dtype=np.int64).reshape(-1, 2)
-    if ((edges < 0) | (edges >= n_nodes)).any() or (edges[:, 0] == edges[:, 1]).any():
-        bad = ((edges < 0) | (edges >= n_nodes)).any(axis=1) | (edges[:, 0] == edges[:, 1])
+    bad = ((edges < 0) | (edges >= n_nodes)).any(axis=1) | (edges[:, 0] == edges[:, 1])
+    if bad.any():
         e = int(np.argmax(bad))
         raise ValueError(f"edges[{e}] is {edges[e].tolist()}, expected two different nodes below {n_nodes}.")
     low_first = np.lexsort((edges.max(axis=1), edges.min(axis=1)))
@@ -252,10 +237,11 @@ def isolated(n_examples):
     graph : Graph
         The graph.
     """
-    return without_edges(pack([from_edges(n_examples, [])]))._replace(
+    no_edges = np.zeros(n_examples + 1, dtype=np.int64)
+    return from_edges(n_examples, [])._replace(
         node_ptr=np.arange(n_examples + 1),
-        edge_ptr=np.zeros(n_examples + 1, dtype=np.int64),
-        table_ptr=np.zeros(n_examples + 1, dtype=np.int64),
+        edge_ptr=no_edges,
+        table_ptr=no_edges,
         shapes=np.ones((n_examples, 2), dtype=np.int64),
     )
 
@@ -333,145 +319,3 @@ def pack(graphs):
 
 def _starts(sizes):
     return np.concatenate([[0], np.cumsum(sizes)[:-1]]).astype(np.int64)
-
-
-def canonical(theta):
-    """Give potentials the one dtype and memory order that kernels are compiled for.
-
-    Parameters
-    ----------
-    theta : Potentials
-        Potentials of any numbers.
-
-    Returns
-    -------
-    theta : Potentials
-        float64 and C-ordered; the same arrays where they already are.
-    """
-    return Potentials(*(np.ascontiguousarray(part, dtype=np.float64) for part in theta))
-
-
-def clamp(theta, y):
-    """Forbid every state but the label at each labelled node.
-
-    Parameters
-    ----------
-    theta : Potentials
-        Potentials.
-    y : ndarray of shape (n_nodes,)
-        Labels, -1 where there is none.
-
-    Returns
-    -------
-    theta : Potentials
-        New unary potentials, the same tables.
-    """
-    forbidden = (y[:, None] >= 0) & (y[:, None] != np.arange(theta.unary.shape[1]))
-    return theta._replace(unary=np.where(forbidden, -np.inf, theta.unary))
-
-
-def augment(theta, y, cost=1.0):
-    """Add the Hamming loss of each state to the potentials, as max-margin learning asks.
-
-    Parameters
-    ----------
-    theta : Potentials
-        Potentials.
-    y : ndarray of shape (n_nodes,)
-        Labels, -1 where there is none; nothing is added there.
-    cost : float or ndarray of shape (n_nodes,), default=1.0
-        What a wrong label costs.
-
-    Returns
-    -------
-    theta : Potentials
-        New unary potentials, the same tables.
-    """
-    wrong = (y[:, None] >= 0) & (y[:, None] != np.arange(theta.unary.shape[1]))
-    return theta._replace(unary=theta.unary + wrong * np.reshape(cost, (-1, 1)))
-
-
-def score(graph, theta, x):
-    """Compute the score ``theta . f(x)`` of a configuration.
-
-    Parameters
-    ----------
-    graph : Graph
-        Structure.
-    theta : Potentials
-        Potentials.
-    x : ndarray of shape (n_nodes,)
-        The state of every node.
-
-    Returns
-    -------
-    score : ndarray of shape (n_examples,)
-        One score an example.
-    """
-    i, j = graph.edges.T
-    unary = theta.unary[np.arange(graph.n_nodes), x]
-    pairs = theta.tables[graph.edge_table, x[i], x[j]]
-    return sum_by_example(unary, graph.node_example, graph) + sum_by_example(pairs, graph.edge_example, graph)
-
-
-def score_vjp(graph, theta, mu, d_score):
-    """Compute the derivative of `score`: where the configuration has its ones.
-
-    Parameters
-    ----------
-    graph : Graph
-        Structure.
-    theta : Potentials
-        Potentials.
-    mu : ndarray of shape (n_nodes, n_states)
-        The configuration, one-hot.
-    d_score : ndarray of shape (n_examples,)
-        Derivative of some value with respect to the scores.
-
-    Returns
-    -------
-    d_theta : Potentials
-        Derivative of that value with respect to theta.
-    """
-    tables = np.zeros_like(theta.tables)
-    np.add.at(tables, graph.edge_table, outer(graph, mu) * d_score[graph.edge_example, None, None])
-    return Potentials(mu * d_score[graph.node_example, None], tables)
-
-
-def outer(graph, mu):
-    """Compute the edge marginals of a field whose nodes are independent.
-
-    Parameters
-    ----------
-    graph : Graph
-        Structure.
-    mu : ndarray of shape (n_nodes, n_states)
-        Node marginals, or a one-hot configuration.
-
-    Returns
-    -------
-    edge_mu : ndarray of shape (n_edges, n_states, n_states)
-        Products of the marginals of both ends.
-    """
-    return mu[graph.edges[:, 0], :, None] * mu[graph.edges[:, 1], None, :]
-
-
-def sum_by_example(values, example, graph):
-    """Sum values over each example, in order, so that the sum does not depend on the packing.
-
-    Parameters
-    ----------
-    values : ndarray of shape (n,)
-        What to sum.
-    example : ndarray of shape (n,)
-        The example of each value.
-    graph : Graph
-        The batch.
-
-    Returns
-    -------
-    sums : ndarray of shape (n_examples,)
-        One sum an example.
-    """
-    sums = np.bincount(example, weights=values, minlength=graph.n_examples)
-    return sums.astype(np.float64)  # without values, NumPy counts in integers

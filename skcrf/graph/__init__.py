@@ -1,0 +1,31 @@
+"""Graphs and potentials: the one layout that everything behind the inference door shares."""
+
+from skcrf.graph._potentials import (
+    Potentials,
+    augment,
+    canonical,
+    clamp,
+    outer,
+    score,
+    score_vjp,
+    sum_by_example,
+)
+from skcrf.graph._structure import Graph, chain, from_edges, isolated, lattice, pack, without_edges
+
+__all__ = [
+    "Graph",
+    "Potentials",
+    "augment",
+    "canonical",
+    "chain",
+    "clamp",
+    "from_edges",
+    "isolated",
+    "lattice",
+    "outer",
+    "pack",
+    "score",
+    "score_vjp",
+    "sum_by_example",
+    "without_edges",
+]

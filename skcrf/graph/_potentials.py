@@ -1,0 +1,162 @@
+"""Potentials on a graph, and what can be done with them without inference."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+
+class Potentials(NamedTuple):
+    """theta, or anything with its layout, such as a gradient with respect to it.
+
+    Attributes
+    ----------
+    unary : ndarray of shape (n_nodes, n_states)
+        ``theta(x_i)``; ``-inf`` forbids a state.
+    tables : ndarray of shape (n_tables, n_states, n_states)
+        ``theta(x_i, x_j)``; the edges' tables are ``tables[graph.edge_table]``.
+    """
+
+    unary: np.ndarray
+    tables: np.ndarray
+
+
+def canonical(theta):
+    """Give potentials the one dtype and memory order that kernels are compiled for.
+
+    Parameters
+    ----------
+    theta : Potentials
+        Potentials of any numbers.
+
+    Returns
+    -------
+    theta : Potentials
+        float64 and C-ordered; the same arrays where they already are.
+    """
+    return Potentials(*(np.ascontiguousarray(part, dtype=np.float64) for part in theta))
+
+
+def clamp(theta, y):
+    """Forbid every state but the label at each labelled node.
+
+    Parameters
+    ----------
+    theta : Potentials
+        Potentials.
+    y : ndarray of shape (n_nodes,)
+        Labels, -1 where there is none.
+
+    Returns
+    -------
+    theta : Potentials
+        New unary potentials, the same tables.
+    """
+    forbidden = (y[:, None] >= 0) & (y[:, None] != np.arange(theta.unary.shape[1]))
+    return theta._replace(unary=np.where(forbidden, -np.inf, theta.unary))
+
+
+def augment(theta, y, cost=1.0):
+    """Add the Hamming loss of each state to the potentials, as max-margin learning asks.
+
+    Parameters
+    ----------
+    theta : Potentials
+        Potentials.
+    y : ndarray of shape (n_nodes,)
+        Labels, -1 where there is none; nothing is added there.
+    cost : float or ndarray of shape (n_nodes,), default=1.0
+        What a wrong label costs.
+
+    Returns
+    -------
+    theta : Potentials
+        New unary potentials, the same tables.
+    """
+    wrong = (y[:, None] >= 0) & (y[:, None] != np.arange(theta.unary.shape[1]))
+    return theta._replace(unary=theta.unary + wrong * np.reshape(cost, (-1, 1)))
+
+
+def score(graph, theta, x):
+    """Compute the score ``theta . f(x)`` of a configuration.
+
+    Parameters
+    ----------
+    graph : Graph
+        Structure.
+    theta : Potentials
+        Potentials.
+    x : ndarray of shape (n_nodes,)
+        The state of every node.
+
+    Returns
+    -------
+    score : ndarray of shape (n_examples,)
+        One score an example.
+    """
+    i, j = graph.edges.T
+    unary = theta.unary[np.arange(graph.n_nodes), x]
+    pairs = theta.tables[graph.edge_table, x[i], x[j]]
+    return sum_by_example(unary, graph.node_example, graph) + sum_by_example(pairs, graph.edge_example, graph)
+
+
+def score_vjp(graph, theta, mu, d_score):
+    """Compute the derivative of `score`: where the configuration has its ones.
+
+    Parameters
+    ----------
+    graph : Graph
+        Structure.
+    theta : Potentials
+        Potentials.
+    mu : ndarray of shape (n_nodes, n_states)
+        The configuration, one-hot.
+    d_score : ndarray of shape (n_examples,)
+        Derivative of some value with respect to the scores.
+
+    Returns
+    -------
+    d_theta : Potentials
+        Derivative of that value with respect to theta.
+    """
+    tables = np.zeros_like(theta.tables)
+    np.add.at(tables, graph.edge_table, outer(graph, mu) * d_score[graph.edge_example, None, None])
+    return Potentials(mu * d_score[graph.node_example, None], tables)
+
+
+def outer(graph, mu):
+    """Compute the edge marginals of a field whose nodes are independent.
+
+    Parameters
+    ----------
+    graph : Graph
+        Structure.
+    mu : ndarray of shape (n_nodes, n_states)
+        Node marginals, or a one-hot configuration.
+
+    Returns
+    -------
+    edge_mu : ndarray of shape (n_edges, n_states, n_states)
+        Products of the marginals of both ends.
+    """
+    return mu[graph.edges[:, 0], :, None] * mu[graph.edges[:, 1], None, :]
+
+
+def sum_by_example(values, example, graph):
+    """Sum values over each example, in order, so that the sum does not depend on the packing.
+
+    Parameters
+    ----------
+    values : ndarray of shape (n,)
+        What to sum.
+    example : ndarray of shape (n,)
+        The example of each value.
+    graph : Graph
+        The batch.
+
+    Returns
+    -------
+    sums : ndarray of shape (n_examples,)
+        One sum an example.
+    """
+    sums = np.bincount(example, weights=values, minlength=graph.n_examples)
+    return sums.astype(np.float64)  # without values, NumPy counts in integers
