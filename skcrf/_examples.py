@@ -3,6 +3,8 @@
 Everything here refuses bad input with the name of the argument and the index of the example.
 """
 
+from numbers import Real
+
 import numpy as np
 from scipy import sparse
 from sklearn.utils import assert_all_finite, column_or_1d
@@ -23,6 +25,8 @@ def is_table(X):
         False for sequences of images; True for all else, so that scikit-learn's own validation
         explains what is wrong with it.
     """
+    if hasattr(X, "iloc") and X.ndim == 1:  # a pandas Series, of images perhaps
+        return is_table(X.to_numpy())
     if sparse.issparse(X) or hasattr(X, "__dataframe__") or hasattr(X, "iloc"):
         return True
     if isinstance(X, np.ndarray):
@@ -110,9 +114,8 @@ def _as_image(example, name):
         raise ValueError(f"{name} is not an array of numbers: {error}") from error
     if image.dtype.kind not in "buif":
         if image.dtype.kind != "O":
-            raise ValueError(
-                f"{name} has dtype {image.dtype}, expected real numbers. Complex data not supported."
-            )
+            hint = " Complex data not supported." if image.dtype.kind == "c" else ""
+            raise ValueError(f"{name} has dtype {image.dtype}, expected real numbers.{hint}")
         try:
             image = image.astype(np.float64)
         except (TypeError, ValueError) as error:
@@ -174,7 +177,8 @@ class Labels:
             values = np.ma.getdata(labels) if np.ma.isMaskedArray(labels) else np.asarray(labels)
             if values.shape != tuple(shape):
                 raise ValueError(
-                    f"{name}[{i}] has shape {values.shape}, but X[{i}] needs labels of shape {tuple(shape)}."
+                    f"{name}[{i}] has shape {values.shape}, but X[{i}] needs labels of shape {tuple(shape)}: "
+                    "images are (height, width, n_features), labels (height, width), one image is [image]."
                 )
             hidden = np.broadcast_to(np.ma.getmaskarray(labels), values.shape)
             if missing_label is not None:
@@ -225,6 +229,8 @@ class Labels:
         for i, (values, hidden) in enumerate(zip(self.values, self.hidden, strict=True)):
             y = np.full(values.shape, -1, dtype=np.int64)
             known = values[~hidden]
+            if known.dtype == object:
+                known = np.array(known.tolist(), dtype=None if len(known) else classes.dtype)
             try:
                 index = np.searchsorted(classes, known).clip(max=len(classes) - 1)
                 unseen = known[classes[index] != known]
@@ -273,7 +279,7 @@ def sorted_classes(found, *, name):
     labels = [label for part in found for label in (part.tolist() if hasattr(part, "tolist") else part)]
     if len({isinstance(label, str) for label in labels}) > 1:
         raise TypeError(f"{name} mixes strings and numbers as labels.")
-    classes = np.unique(np.concatenate([np.asarray(part) for part in found]))
+    classes = np.unique(np.array(labels))
     check_classification_targets(classes)
     return classes
 
@@ -293,7 +299,10 @@ def check_weights(sample_weight, n_examples):
     weight : ndarray of shape (n_examples,)
         Finite, none negative.
     """
-    weight = np.asarray(1.0 if sample_weight is None else sample_weight, dtype=np.float64)
+    try:
+        weight = np.asarray(1.0 if sample_weight is None else sample_weight, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"sample_weight is not an array of numbers: {error}") from error
     weight = np.full(n_examples, float(weight)) if weight.ndim == 0 else weight
     if weight.shape != (n_examples,):
         raise ValueError(
@@ -307,12 +316,20 @@ def check_weights(sample_weight, n_examples):
 
 
 def _as_table_labels(Y):
-    mask = np.ma.getmaskarray(Y).ravel() if np.ma.isMaskedArray(Y) else None
-    values = column_or_1d(np.ma.getdata(Y) if mask is not None else Y, warn=True)
-    return values if mask is None else np.ma.masked_array(values, mask)
+    labels = Y if np.ma.isMaskedArray(Y) else np.asarray(Y)
+    if labels.ndim > 1 and labels.shape[1:] != (1,):
+        raise ValueError(
+            f"y has shape {labels.shape}, but X is a table, whose rows have one label each. "
+            "If X is one image, pass [X] and [y]."
+        )
+    values = column_or_1d(np.ma.getdata(labels), warn=True)
+    hidden = np.ma.getmaskarray(labels).ravel()
+    return np.ma.masked_array(values, hidden) if hidden.any() else values
 
 
 def _equals(values, missing_label):
-    if isinstance(missing_label, float) and np.isnan(missing_label):
-        return np.isnan(values) if values.dtype.kind == "f" else np.zeros(values.shape, dtype=bool)
+    if isinstance(missing_label, Real) and np.isnan(missing_label):
+        return np.broadcast_to(
+            values != values, values.shape
+        )  # nan is the one value that differs from itself
     return np.broadcast_to(values == missing_label, values.shape)

@@ -202,6 +202,8 @@ def _check_proba(proba, shape, name):
         raise ValueError(f"{name} has shape {proba.shape}, expected {shape}: one probability a class.")
     if not ((proba >= 0) & (proba <= 1 + 1e-6)).all():
         raise ValueError(f"{name} holds values that are not probabilities, between 0 and 1.")
+    if not np.allclose(proba.sum(axis=-1), 1.0, atol=1e-3):
+        raise ValueError(f"{name} holds probabilities of the classes that do not sum to 1.")
     return proba
 
 

@@ -146,6 +146,8 @@ class MarginalsDisplay:
             The display.
         """
         check_matplotlib_support(f"{cls.__name__}.from_predictions")
+        if n_images < 1:
+            raise ValueError(f"n_images is {n_images}, expected at least 1.")
         images = as_images(X[:n_images])
         shapes = [image.shape[:2] for image in images]
         classes = np.arange(np.shape(Y_proba[0])[-1]) if classes is None else _check_classes(classes)

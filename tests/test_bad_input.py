@@ -39,6 +39,13 @@ FIT = {
     ),
     "text first": (changed(X, 0, "abc"), Y, ValueError, r"X\[0\] has dtype"),
     "masked image": (changed(X, 1, np.ma.masked_less(X[1], 0)), Y, ValueError, r"X\[1\] is masked"),
+    "one image": (
+        X[0][..., 0],
+        Y[0],
+        ValueError,
+        r"y has shape \(4, 5\), but X is a table.*pass \[X\] and \[y\]",
+    ),
+    "one image with features": (X[0], Y[0], ValueError, r"y\[0\] has shape \(5,\).*one image is \[image\]"),
     "5-D array": (np.zeros((2, 2, 2, 2, 2)), Y[:2], ValueError, r"X\[0\] has shape"),
     "sizes differ": (
         X,
@@ -51,7 +58,12 @@ FIT = {
     "no labels": (X, None, ValueError, r"requires y to be passed, but the target y is None"),
     "nan": (with_value(np.nan), Y, ValueError, r"X\[1\] contains NaN"),
     "inf": (with_value(np.inf), Y, ValueError, r"X\[1\] contains infinity"),
-    "complex": (changed(X, 0, X[0] * 1j), Y, ValueError, r"X\[0\] has dtype complex128, expected real"),
+    "complex": (
+        changed(X, 0, X[0] * 1j),
+        Y,
+        ValueError,
+        r"X\[0\] has dtype complex128, expected real numbers. Complex",
+    ),
     "text": (
         changed(X, 0, np.full((4, 5), "a", dtype=object)),
         Y,
@@ -112,8 +124,9 @@ def test_a_refused_fit_loses_nothing(case):
 
 WEIGHTS = {
     "negative": ([1, -1, 1], r"sample_weight\[1\] is -1.0, expected a finite weight of at least 0"),
+    "text": (["a", 1, 1], r"sample_weight is not an array of numbers"),
     "nan": ([1, 1, np.nan], r"sample_weight\[2\] is nan, expected a finite weight"),
-    "all zero": ([0, 0, 0], r"No example has both a label in Y and a non-zero weight in sample_weight"),
+    "all zero": ([0, 0, 0], r"No example has both a label in y and a non-zero weight in sample_weight"),
     "too few": ([1, 1], r"sample_weight has shape \(2,\), expected one weight an example: \(3,\)"),
 }
 
@@ -127,7 +140,7 @@ def test_weights_are_refused(case):
 
 def test_labels_and_weights_that_never_meet():
     hidden = np.ma.masked_all((4, 5), int)
-    with pytest.raises(ValueError, match="No example has both a label in Y and a non-zero weight"):
+    with pytest.raises(ValueError, match="No example has both a label in y and a non-zero weight"):
         est().fit(X, [Y[0], hidden, hidden], sample_weight=[0, 1, 1])
 
 
@@ -189,9 +202,15 @@ def test_classes_that_are_none(classes, error, message):
         est(classes=classes).fit(X, Y)
 
 
-def test_class_weight_of_an_unknown_class():
+@pytest.mark.parametrize("class_weight", [{7: 2.0}, {0: -1.0}, {0: np.nan}])
+def test_class_weight_of_an_unknown_class_or_below_zero(class_weight):
     with pytest.raises(ValueError, match="class_weight"):
-        est(class_weight={7: 2.0}).fit(X, Y)
+        est(class_weight=class_weight).fit(X, Y)
+
+
+def test_the_missing_label_is_no_class():
+    with pytest.raises(ValueError, match="classes holds missing_label=-1"):
+        est(classes=[-1, 0, 1], missing_label=-1).fit(X, Y)
 
 
 PREDICT = {

@@ -3,8 +3,10 @@
 import numpy as np
 import pytest
 import zoo
+from numba import config
 from numpy.testing import assert_allclose, assert_array_equal
 
+from skcrf._numerics import kernel
 from skcrf.gradients import GRADIENTS
 from skcrf.graph import Potentials, chain, from_edges, lattice, pack
 from skcrf.inference import BP, INFERENCE, TRW, BruteForce
@@ -21,6 +23,17 @@ def test_potentials_of_any_numbers(name, dtype):
     assert found.mu.dtype == np.float64
     assert_array_equal(found.mu, expected.mu)
     assert_array_equal(found.log_z, expected.log_z)
+
+
+def test_kernels_compile_where_nothing_can_be_kept():
+    space = {}
+    exec(compile("def double(x):\n    return 2 * x", "<nowhere>", "exec"), space)
+    if config.DISABLE_JIT:
+        assert kernel(space["double"])(3) == 6
+        return
+    with pytest.warns(UserWarning, match="NUMBA_CACHE_DIR"):
+        double = kernel(space["double"])
+    assert double(3) == 6
 
 
 @pytest.mark.parametrize("name", INFERENCE)

@@ -4,6 +4,7 @@ import pickle
 import warnings
 
 import numpy as np
+import pandas as pd
 import pytest
 from joblib import dump, load, parallel_config
 from sklearn.base import clone
@@ -134,6 +135,20 @@ def test_containers(images):
     assert est.predict_edge_proba(np.stack(same)).shape == (2, 6, 7, 2, 3, 3)
 
 
+def test_pandas_series_of_images(images):
+    X, Y = images
+    est = quick().fit(pd.Series(X), pd.Series(Y))
+    np.testing.assert_array_equal(est.coef_, quick().fit(X, Y).coef_)
+    assert len(est.predict(pd.Series(X))) == len(X)
+
+
+def test_labels_of_object_dtype(images):
+    X, Y = images
+    est = quick().fit(X, [y.astype(object) for y in Y])
+    assert est.classes_.tolist() == [0, 1, 2]
+    np.testing.assert_array_equal(est.coef_, quick().fit(X, Y).coef_)
+
+
 def test_images_without_a_feature_axis_have_one_feature():
     X, Y = make_binary_denoising(n_images=3, shape=(6, 5), random_state=0)
     flat_axis, with_axis = quick().fit(X, Y), quick().fit(X[..., None], Y)
@@ -187,9 +202,11 @@ def test_hidden_labels_in_all_their_forms(images, loss, seed):
     by_value = quick(loss=loss, inference=BP(max_iter=5), missing_label=-1).fit(X, marked)
     np.testing.assert_array_equal(by_value.coef_, by_mask.coef_)
     assert by_value.classes_.tolist() == [0, 1, 2]
+    float_nan = quick(loss=loss, inference=BP(max_iter=5), missing_label=np.float32("nan"))
     nans = [np.where(mask, np.nan, y) for y, mask in zip(Y, hidden, strict=True)]
     by_nan = quick(loss=loss, inference=BP(max_iter=5), missing_label=np.nan).fit(X, nans)
     np.testing.assert_array_equal(by_nan.coef_, by_mask.coef_)
+    np.testing.assert_array_equal(float_nan.fit(X, nans).coef_, by_mask.coef_)
     known = by_mask.score(X, masked)
     right = flat([p == y for p, y in zip(by_mask.predict(X), Y, strict=True)])[~flat(hidden)]
     assert known == pytest.approx(right.mean())
@@ -271,6 +288,13 @@ def test_parameters_set_after_a_fit_do_not_change_predictions(images):
     before = est.predict_proba(X)
     est.set_params(connectivity=8, inference="mean_field", edge_features="contrast")
     np.testing.assert_array_equal(flat(est.predict_proba(X)), flat(before))
+
+
+def test_contrast_survives_a_first_chunk_without_edges(images):
+    X, Y = images
+    est = quick(optimizer="adam", edge_features="contrast")
+    est.partial_fit([x[:1, :1] for x in X], [y[:1, :1] for y in Y], classes=[0, 1, 2])
+    assert est.partial_fit(X, Y).edge_coef_.shape == (4, 3, 3)
 
 
 def test_contrast_is_the_norm_of_the_difference(images):

@@ -133,7 +133,7 @@ def test_hidden_labels(how):
 def test_from_predictions_defaults():
     _, X, _ = make_case()
     proba = [np.full((*x.shape[:2], 2), 0.5) for x in X]
-    proba[0][..., 1] = 0.9
+    proba[0][...] = [0.1, 0.9]
     Y = [np.ones(x.shape[:2], dtype=int) for x in X]
     display = MarginalsDisplay.from_predictions(X, proba, Y)
     assert_array_equal(display.classes, [0, 1])

@@ -152,6 +152,9 @@ class BaseFieldClassifier(ClassifierMixin, CallbackSupportMixin, BaseEstimator, 
     def partial_fit(self, X, y, classes=None, sample_weight=None):
         """Make one pass over some more examples; needs a mini-batch optimizer such as "adam".
 
+        The shape of the model, such as the number of neighbours and the features of edges, is that of the
+        first call.
+
         Parameters
         ----------
         X : sequence of examples
@@ -230,7 +233,12 @@ class BaseFieldClassifier(ClassifierMixin, CallbackSupportMixin, BaseEstimator, 
             return found
         if np.ndim(classes) != 1 or len(classes) == 0:
             raise ValueError(f"classes must be a list of labels, got {classes!r}.")
-        return sorted_classes([classes], name="classes")
+        classes = sorted_classes([classes], name="classes")
+        if self.missing_label is not None and self.missing_label in classes.tolist():
+            raise ValueError(
+                f"classes holds missing_label={self.missing_label!r}, which stands for no label."
+            )
+        return classes
 
     def _class_weights(self, y, site_weight):
         if self.class_weight is not None and not self.loss_.site_weighted:
@@ -254,6 +262,7 @@ class BaseFieldClassifier(ClassifierMixin, CallbackSupportMixin, BaseEstimator, 
 
     def _learn(self, objective, start, monitor):
         """Run the optimizer, set the fitted attributes, and tell if it did not converge."""
+        interrupted = False
         try:
             result = self.optimizer_.minimize(
                 objective,
@@ -265,12 +274,14 @@ class BaseFieldClassifier(ClassifierMixin, CallbackSupportMixin, BaseEstimator, 
             )
             w, finished, message = result.x, result.success, result.message
         except KeyboardInterrupt:
-            w, finished, message = monitor.best_w, False, "interrupted, the best weights so far are kept"
+            w, finished, interrupted = monitor.best_w, False, True
         if getattr(self.inference_, "tol", 0) > 0:
             objective(w)  # the last evaluation need not have been of these weights, or of all examples
         converged = bool(finished and objective.converged)
         self._set_fitted(start.unravel(w), monitor.loss_curve, converged=converged)
-        if not finished and not monitor.stopped:
+        if interrupted:
+            _warn("The fit was interrupted", "the best weights so far are kept")
+        elif not finished and not monitor.stopped:
             problem = f"{type(self.optimizer_).__name__} did not converge ({message})"
             _warn(problem, "raise max_iter or tol, or scale the features")
         elif not objective.converged:

@@ -74,7 +74,7 @@ def make_batches(fields, estimator, y=None, weight=None, class_weights=None, bat
         labels = np.add.reduceat(y >= 0, ends - sizes)
         keep = np.flatnonzero((labels > 0) & (weight > 0))
         if len(keep) == 0:
-            raise ValueError("No example has both a label in Y and a non-zero weight in sample_weight.")
+            raise ValueError("No example has both a label in y and a non-zero weight in sample_weight.")
     if batch_size is not None:
         keep = rng.permutation(keep)  # sorted data must not give batches of one class
     weight = np.ones(len(sizes)) if weight is None else weight
@@ -141,7 +141,10 @@ def class_weights_of(class_weight, classes, y, site_weight):
     if class_weight is None:
         return None
     if class_weight != "balanced":
-        return compute_class_weight(class_weight, classes=classes, y=classes)
+        weights = compute_class_weight(class_weight, classes=classes, y=classes)
+        if not (np.isfinite(weights) & (weights >= 0)).all():
+            raise ValueError(f"class_weight={class_weight!r}: expected finite weights of at least 0.")
+        return weights
     counts = np.bincount(y[y >= 0], weights=site_weight[y >= 0], minlength=len(classes))
     present = counts > 0
     return np.where(present, counts.sum() / (present.sum() * np.where(present, counts, 1.0)), 1.0)

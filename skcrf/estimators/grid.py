@@ -1,6 +1,7 @@
 """Conditional random fields on images."""
 
 import math
+from numbers import Integral
 
 import numpy as np
 from sklearn.base import clone
@@ -108,7 +109,7 @@ class GridCRFClassifier(BaseFieldClassifier):
 
     _parameter_constraints = {
         **BaseFieldClassifier._parameter_constraints,
-        "connectivity": [Options(int, {4, 8})],
+        "connectivity": [Options(Integral, {4, 8})],
         "edge_features": [StrOptions(set(EDGE_FEATURES)), HasMethods(["fit", "transform"])],
     }
 
@@ -171,15 +172,15 @@ class GridCRFClassifier(BaseFieldClassifier):
         transformer = EDGE_FEATURES[self.edge_features] if named else self.edge_features
         self.connectivity_ = self.connectivity
         self.edge_transformer_, self.n_edge_features_ = None, 1
-        with_edges = [i for i, shape in enumerate(fields.shapes) if math.prod(shape) > 1]
-        if transformer is None or not with_edges:
+        if transformer is None:
             return
         transformer = clone(transformer)
-        if not get_tags(transformer).requires_fit:
-            with_edges = with_edges[:1]
-        seen = [
-            differences(lattice(*fields.shapes[i], self.connectivity), fields.features[i]) for i in with_edges
-        ]
+        seen = [np.zeros((1, self.n_features_in_))]  # enough for what learns nothing
+        if get_tags(transformer).requires_fit:
+            pixels = zip(fields.features, fields.shapes, strict=True)
+            seen = [differences(self._graph(shape), X) for X, shape in pixels if math.prod(shape) > 1]
+            if not seen:
+                return
         made = transformer.fit_transform(np.concatenate(seen))
         self.edge_transformer_, self.n_edge_features_ = transformer, 1 + made.shape[1]
 

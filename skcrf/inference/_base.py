@@ -47,7 +47,7 @@ def check_possible(graph, possible):
     """
     if not possible.all():
         example = graph.node_example[np.argmin(possible)]
-        raise ValueError(f"theta forbids every configuration of example {example}.")
+        raise ValueError(f"theta forbids every configuration of example {example}, or is too large.")
 
 
 class BaseInference(BaseEstimator, ABC):

@@ -8,10 +8,9 @@ from numbers import Real
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from sklearn.utils._param_validation import Interval
 
-from skcrf._numerics import log_normalise
+from skcrf._numerics import inlined_kernel, kernel, log_normalise
 from skcrf.graph import Graph, Potentials, canonical, outer, score, score_vjp
 from skcrf.inference._base import BaseInference, Beliefs, check_possible
 from skcrf.inference._fixed_point import ITERATION, Trace, iterate, reverse
@@ -20,7 +19,7 @@ from skcrf.inference._fixed_point import ITERATION, Trace, iterate, reverse
 PASSING = {**ITERATION, "damping": [Interval(Real, 0, 1, closed="left")]}
 
 
-@njit(cache=True, nogil=True, inline="always")
+@inlined_kernel
 def _table_entry(theta, table, side, x_target, x_source):
     """theta of a pair, where the target of a message is the first (side 0) or second end."""
     if side == 0:
@@ -28,7 +27,7 @@ def _table_entry(theta, table, side, x_target, x_source):
     return theta.tables[table, x_source, x_target]
 
 
-@njit(cache=True, nogil=True, inline="always")
+@inlined_kernel
 def _cavity(graph, theta, rho, messages, node, edge, out):
     """log e^theta(x_j) prod_d m_d(x_j)^rho_d / m_edge(x_j), for node j; edge = -1 divides by none."""
     for x in range(len(out)):
@@ -43,7 +42,7 @@ def _cavity(graph, theta, rho, messages, node, edge, out):
                 out[x] += weight * value if value > -np.inf else value
 
 
-@njit(cache=True, nogil=True, inline="always")
+@inlined_kernel
 def _cavity_vjp(graph, rho, node, edge, d_out, d_messages, d_theta):
     for x in range(len(d_out)):
         d_theta.unary[node, x] += d_out[x]
@@ -54,7 +53,7 @@ def _cavity_vjp(graph, rho, node, edge, d_out, d_messages, d_theta):
             d_messages[message, x] += weight * d_out[x]
 
 
-@njit(cache=True, nogil=True, inline="always")
+@inlined_kernel
 def _send(graph, theta, rho, maximise, messages, message, cavity, share, out):
     """Compute one message before normalisation, and the share that each state of the source has in it."""
     edge, side = message >> 1, message & 1
@@ -82,7 +81,7 @@ def _send(graph, theta, rho, maximise, messages, message, cavity, share, out):
                 share[x_target, x] *= scale
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _sweep(graph, theta, rho, damping, maximise, measure, messages, active):
     """Send every message of the active examples once, in the order of the schedule.
 
@@ -108,7 +107,7 @@ def _sweep(graph, theta, rho, damping, maximise, measure, messages, active):
     return change
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _sweep_vjp(graph, theta, rho, damping, before, messages, active, d_messages, d_theta):
     """Undo a sweep message by message, last first; `messages` ends as `before` (D13 Alg 3, step 8)."""
     n_states = theta.unary.shape[1]
@@ -144,7 +143,7 @@ def _sweep_vjp(graph, theta, rho, damping, before, messages, active, d_messages,
             _cavity_vjp(graph, rho, graph.edges[edge, 1 - side], edge, d_cavity, d_messages, d_theta)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _edge_belief(graph, theta, rho, messages, edge, cavities, out):
     """Log-marginal of an edge, flattened into `out`; uses `cavities` (2, n_states) as scratch."""
     n_states = theta.unary.shape[1]
@@ -157,7 +156,7 @@ def _edge_belief(graph, theta, rho, messages, edge, cavities, out):
     log_normalise(out)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _read(graph, theta, rho, messages, log_mu, edge_mu):
     """Marginals and log_z = theta . mu + H(mu), Eq 16 and 17; `edge_mu` may have no rows."""
     n_states = theta.unary.shape[1]
@@ -185,7 +184,7 @@ def _read(graph, theta, rho, messages, log_mu, edge_mu):
     return log_z
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _read_vjp(graph, theta, rho, messages, log_mu, d_mu, d_edge_mu, d_log_z, through):
     """Pull derivatives of marginals and log_z back to messages and theta (D13 Alg 3, steps 6 and 7).
 
@@ -246,7 +245,7 @@ def _read_vjp(graph, theta, rho, messages, log_mu, d_mu, d_edge_mu, d_log_z, thr
     return d_messages, d_theta
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def breadth_first(graph):
     """Visit the nodes of each example breadth first.
 
@@ -278,7 +277,7 @@ def breadth_first(graph):
     return order, arrival, closing
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _decode(graph, theta, messages, order):
     """Choose states in order, each the best given those chosen before: on a forest, a maximiser."""
     states = np.full(len(order), -1)

@@ -3,9 +3,8 @@
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
-from skcrf._numerics import log_normalise
+from skcrf._numerics import kernel, log_normalise
 from skcrf.graph import Graph, Potentials, canonical, outer
 from skcrf.inference._base import BaseInference, Beliefs, check_possible
 from skcrf.inference._fixed_point import ITERATION, Trace, iterate, reverse
@@ -15,7 +14,7 @@ from skcrf.inference._fixed_point import ITERATION, Trace, iterate, reverse
 _FORBIDDEN = -1e8
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _update(graph, theta, mu, node, out):
     """The maximiser of the objective in the marginal of one node."""
     for x in range(len(out)):
@@ -32,7 +31,7 @@ def _update(graph, theta, mu, node, out):
         out[x] = np.exp(out[x])
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _update_vjp(graph, theta, mu, node, d_log, d_mu, d_theta):
     """Push `d_log`, the adjoint of a node's update before normalisation, to its neighbours and theta."""
     for x in range(len(d_log)):
@@ -50,7 +49,7 @@ def _update_vjp(graph, theta, mu, node, d_log, d_mu, d_theta):
                     d_mu[neighbour, z] += d_log[x] * theta.tables[table, z, x]
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _ascend(graph, theta, mu, active):
     """Update every node of the active examples once; returns the largest change in each."""
     change = np.zeros(len(active))
@@ -66,7 +65,7 @@ def _ascend(graph, theta, mu, active):
     return change
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _ascend_vjp(graph, theta, before, mu, active, d_mu, d_theta):
     """Undo an iteration node by node, last first; `mu` ends as `before`."""
     d_log = np.empty(theta.unary.shape[1])
@@ -84,7 +83,7 @@ def _ascend_vjp(graph, theta, before, mu, active, d_mu, d_theta):
                 _update_vjp(graph, theta, mu, node, d_log, d_mu, d_theta)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _objective(graph, theta, mu):
     """log_z = theta . mu + H(mu), D13 Eq 10 and 12."""
     n_states = theta.unary.shape[1]
@@ -102,7 +101,7 @@ def _objective(graph, theta, mu):
     return log_z
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _objective_vjp(graph, theta, mu, d_log_z, through, d_mu, d_theta):
     """Pull the derivative of log_z back to theta and, if it goes `through` the marginals, to them."""
     n_states = theta.unary.shape[1]
