@@ -18,7 +18,7 @@ Run as a script, it shows a progress bar, prints both errors and leaves a pictur
 
 from skcrf.datasets import make_binary_denoising
 
-X_train, Y_train = make_binary_denoising(n_images=6, shape=(40, 40), noise=1.25, random_state=0)
+X_train, Y_train = make_binary_denoising(n_images=10, shape=(32, 32), noise=1.25, random_state=0)
 X_test, Y_test = make_binary_denoising(n_images=12, shape=(64, 96), noise=1.25, random_state=1)
 
 # %%
@@ -43,7 +43,7 @@ independent = GridCRFClassifier(inference=BP(max_iter=0)).fit(X_train, Y_train)
 
 from sklearn.callback import ProgressBar
 
-crf = GridCRFClassifier(inference=TRW(max_iter=10), loss="univariate_logistic", tol=3e-3, n_jobs=2)
+crf = GridCRFClassifier(inference=TRW(max_iter=10), loss="univariate_logistic", tol=2e-3, n_jobs=2)
 crf.set_callbacks(ProgressBar()).fit(X_train, Y_train)
 
 for name, model in [("independent model", independent), ("CRF", crf)]:

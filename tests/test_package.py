@@ -80,10 +80,10 @@ def test_import_time():
         return time.perf_counter() - start
 
     # Alternating and taking the best of each keeps other work on the machine out of the ratio.
-    pairs = [(seconds("import skcrf"), seconds("import sklearn.linear_model, numba")) for _ in range(2)]
+    pairs = [(seconds("import skcrf"), seconds("import sklearn.linear_model, numba")) for _ in range(4)]
     ours, theirs = map(min, zip(*pairs, strict=True))
     print(f"import skcrf {ours:.2f} s, scikit-learn and numba {theirs:.2f} s: {ours / theirs:.2f}x")
-    assert ours / theirs < 1.5
+    assert ours / theirs < 1.2
 
 
 def _prints(tree):
