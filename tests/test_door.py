@@ -36,6 +36,7 @@ def test_kernels_compile_where_nothing_can_be_kept():
     assert double(3) == 6
 
 
+@pytest.mark.filterwarnings("ignore:invalid value:RuntimeWarning")  # by kernels that are not compiled
 @pytest.mark.parametrize("name", INFERENCE)
 def test_what_has_no_possible_configuration_is_refused(name):
     graph = pack([chain(2), chain(2)])

@@ -130,12 +130,13 @@ def _covering_weights(n_nodes, edges, times=3):
     edges = np.sort(np.frombuffer(edges, dtype=np.int64).reshape(-1, 2), axis=1)
     pairs, pair_of, copies = np.unique(edges, axis=0, return_inverse=True, return_counts=True)
     used, n_trees = np.zeros(len(pairs)), 0
+    ends = pairs.T.astype(np.int32)  # the only indices that all SciPy versions take here
     number = {tuple(pair): n for n, pair in enumerate(pairs.tolist())}
     while used.min() < times:
-        weighted = coo_array((1 + used, pairs.T), shape=(n_nodes, n_nodes)).tocsr()
+        weighted = coo_array((1 + used, ends), shape=(n_nodes, n_nodes)).tocsr()
         tree = minimum_spanning_tree(weighted).tocoo()
-        ends = np.sort(np.stack([tree.row, tree.col], axis=1), axis=1)
-        used[[number[tuple(pair)] for pair in ends.tolist()]] += 1
+        chosen = np.sort(np.stack([tree.row, tree.col], axis=1), axis=1)
+        used[[number[tuple(pair)] for pair in chosen.tolist()]] += 1
         n_trees += 1
     # Parallel edges share the probability of their pair: a tree holds at most one of them.
     return (used / n_trees / copies)[pair_of.ravel()]
