@@ -24,7 +24,7 @@ from skcrf.graph import lattice
 from skcrf.inference import BP, INFERENCE, TRW, BruteForce, MeanField, Tree
 from skcrf.losses import LOSSES
 from skcrf.metrics import SCORERS
-from skcrf.objective import Objective
+from skcrf.objective import Objective, workers
 from skcrf.optimizers import LBFGS, OPTIMIZERS, Adam
 from skcrf.preprocessing import PixelWise
 
@@ -496,6 +496,25 @@ def test_partial_fit_after_a_fit_takes_the_parameters_of_now(images):
     assert isinstance(est.optimizer_, Adam)
     with pytest.raises(ValueError, match=r"classes=\[0, 1\] differs from \[0, 1, 2\]"):
         est.partial_fit(X, Y, classes=[0, 1])
+
+
+def test_partial_fit_of_a_chunk_without_labels_changes_nothing(images):
+    X, Y = images
+    est = quick(optimizer="adam").partial_fit(X, Y)
+    before = est.coef_
+    est.partial_fit(X[:1], [np.ma.masked_all(Y[0].shape, int)])
+    assert est.coef_ is before
+
+
+def test_saturated_sites_still_teach():
+    X, y = np.array([[-600.0], [600.0]]), np.array([1, 0])
+    est = GridCRFClassifier(alpha=0.0)
+    batches, shape = est._prepare(X, y, None, reset=True)
+    wrong = shape._replace(coef=np.array([[-0.5], [0.5]])).ravel()
+    with workers(None) as run:
+        value, gradient = est._objective(batches, shape, run)(wrong)
+    np.testing.assert_allclose(value, 600.0)
+    np.testing.assert_allclose(gradient[:2], [-600.0, 600.0])
 
 
 def test_mini_batches_mix_sorted_examples():

@@ -178,6 +178,8 @@ class BaseFieldClassifier(ClassifierMixin, CallbackSupportMixin, BaseEstimator, 
         return self
 
     def _pass_over(self, batches, shape, first):
+        if not batches:  # a chunk without labels or weights has nothing to teach
+            return
         w = (shape if first else self._weights()).ravel()
         # After a fit, the optimizer starts afresh from the fitted weights.
         state, rng = vars(self).get(
@@ -223,6 +225,8 @@ class BaseFieldClassifier(ClassifierMixin, CallbackSupportMixin, BaseEstimator, 
             self.optimizer_.batch_size,
             check_random_state(self.random_state),
         )
+        if reset and not batches:
+            raise ValueError("No example has both a label in y and a non-zero weight in sample_weight.")
         n_edge_features = self.n_edge_features_ * self._n_groups
         return batches, zero_weights(len(self.classes_), self.n_features_in_, n_edge_features)
 

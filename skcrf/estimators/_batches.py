@@ -64,7 +64,7 @@ def make_batches(fields, estimator, y=None, weight=None, class_weights=None, bat
     Returns
     -------
     batches : list of Batch
-        All examples, in order unless they are shuffled.
+        All examples, in order unless they are shuffled; none if none teaches anything.
     """
     sizes = fields.sizes
     ends = np.cumsum(sizes)
@@ -73,8 +73,6 @@ def make_batches(fields, estimator, y=None, weight=None, class_weights=None, bat
     if weight is not None:
         labels = np.add.reduceat(y >= 0, ends - sizes)
         keep = np.flatnonzero((labels > 0) & (weight > 0))
-        if len(keep) == 0:
-            raise ValueError("No example has both a label in y and a non-zero weight in sample_weight.")
     if batch_size is not None:
         keep = rng.permutation(keep)  # sorted data must not give batches of one class
     weight = np.ones(len(sizes)) if weight is None else weight
@@ -109,6 +107,8 @@ def _batch(fields, estimator, chosen, graph_of):
 
 def _partition(keep, sizes, batch_size):
     """Cut the examples into runs of few sites and of few examples, whichever is less."""
+    if len(keep) == 0:
+        return
     start, sites = 0, 0
     for i, size in enumerate(sizes[keep]):
         full = sites + size > _BATCH_SITES or (batch_size is not None and i - start >= batch_size)

@@ -5,9 +5,9 @@ from abc import ABC, abstractmethod
 import numpy as np
 from sklearn.base import BaseEstimator
 
-# Probabilities below this are not told apart: their logarithms and reciprocals, and sums of those over many
-# sites, stay far from overflow.
-_SMALLEST = 1e-150
+# Probabilities below this are not told apart: the reciprocal, and a sum of it over many sites, must not
+# overflow. A site whose label has less than that teaches nothing.
+_SMALLEST = 1e-300
 
 
 class BaseLoss(BaseEstimator, ABC):
