@@ -19,7 +19,7 @@ Run as a script, it shows a progress bar, prints both errors and leaves a pictur
 from skcrf.datasets import make_binary_denoising
 
 X_train, Y_train = make_binary_denoising(n_images=10, shape=(32, 32), noise=1.25, random_state=0)
-X_test, Y_test = make_binary_denoising(n_images=12, shape=(64, 96), noise=1.25, random_state=1)
+X_test, Y_test = make_binary_denoising(n_images=12, shape=(64, 96), noise=1.25, random_state=2)
 
 # %%
 # Without neighbours
@@ -63,7 +63,7 @@ from skcrf.plotting import LossCurveDisplay, MarginalsDisplay
 figure = plt.figure(figsize=(10, 4.6), layout="constrained")
 halves = figure.subfigures(2, 1)
 for half, name, model in zip(halves, ["Independent model", "CRF"], [independent, crf], strict=True):
-    display = MarginalsDisplay.from_estimator(model, X_test[10:], Y_test[10:], n_images=1, fig=half)
+    display = MarginalsDisplay.from_estimator(model, X_test, Y_test, n_images=1, fig=half)
     display.legend_.remove()  # the colours are those of the bar
     half.suptitle(name, fontweight="bold")
 

@@ -18,7 +18,7 @@ from sklearn.preprocessing import KBinsDiscretizer, Normalizer, StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import skcrf
-from skcrf import GridCRFClassifier
+from skcrf import GridCRFClassifier, optimizers
 from skcrf.datasets import make_binary_denoising, make_potts
 from skcrf.graph import lattice
 from skcrf.inference import BP, INFERENCE, TRW, BruteForce, MeanField, Tree
@@ -539,20 +539,34 @@ def test_convergence_is_that_of_all_examples():
         assert not est.converged_
 
 
-def test_lbfgs_starts_afresh_after_a_bad_direction():
-    calls = []
+def test_lbfgs_starts_afresh_after_a_bad_direction(monkeypatch):
+    runs, calls = [], []
+    scipy_minimize = optimizers.scipy_minimize
+
+    def counted(*args, **kwargs):
+        runs.append(len(calls))
+        return scipy_minimize(*args, **kwargs)
 
     def objective(w):
-        # For a while the gradient has the wrong sign: the line search finds nothing and gives up.
+        # In the first run the gradient turns wrong after a few steps, until the line search gives up.
         calls.append(w.copy())
-        sign = -1.0 if 5 < len(calls) <= 26 else 1.0
-        return float(np.sum((w - 1) ** 4)), sign * 4 * (w - 1) ** 3
+        wrong = len(runs) == 1 and len(calls) > 5
+        return float(np.sum((w - 1) ** 4)), (-1.0 if wrong else 1.0) * 4 * (w - 1) ** 3
 
+    monkeypatch.setattr(optimizers, "scipy_minimize", counted)
     result = LBFGS().minimize(
         objective, np.full(3, 5.0), max_iter=200, tol=1e-8, callback=lambda w, value: False, rng=None
     )
+    assert len(runs) > 1
     np.testing.assert_allclose(result.x, 1.0, atol=1e-2)
     assert result.success
+    once = LBFGS(max_restarts=0)
+    runs.clear()
+    calls.clear()
+    stopped = once.minimize(
+        objective, np.full(3, 5.0), max_iter=200, tol=1e-8, callback=lambda w, value: False, rng=None
+    )
+    assert np.abs(stopped.x - 1.0).max() > 0.1  # without a fresh start it stays where it gave up
 
 
 # scikit-learn
