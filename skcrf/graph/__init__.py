@@ -10,7 +10,7 @@ from skcrf.graph._potentials import (
     score_vjp,
     sum_by_example,
 )
-from skcrf.graph._structure import Graph, chain, from_edges, isolated, lattice, pack, without_edges
+from skcrf.graph._structure import Graph, chain, from_edges, isolated, lattice, pack, select, without_edges
 
 __all__ = [
     "Graph",
@@ -26,6 +26,7 @@ __all__ = [
     "pack",
     "score",
     "score_vjp",
+    "select",
     "sum_by_example",
     "without_edges",
 ]

@@ -317,5 +317,89 @@ def pack(graphs):
     )
 
 
+class Selection(NamedTuple):
+    """Where some examples stand in a batch.
+
+    Attributes
+    ----------
+    examples, nodes, edges, tables : ndarray
+        Indices into the batch, ascending.
+    """
+
+    examples: np.ndarray
+    nodes: np.ndarray
+    edges: np.ndarray
+    tables: np.ndarray
+
+
+def select(graph, examples):
+    """Take some examples out of a batch.
+
+    Parameters
+    ----------
+    graph : Graph
+        A batch.
+    examples : ndarray of shape (n_examples,)
+        True for those to take, at least one.
+
+    Returns
+    -------
+    graph : Graph
+        A batch of these examples alone, in order.
+    selection : Selection
+        Where they stood.
+    """
+    chosen = Selection(
+        *(
+            np.flatnonzero(part)
+            for part in (
+                examples,
+                examples[graph.node_example],
+                examples[graph.edge_example],
+                examples[graph.table_example],
+            )
+        )
+    )
+    node, edge, table = (
+        _ranks(part, size)
+        for part, size in zip(chosen[1:], (graph.n_nodes, graph.n_edges, graph.n_tables), strict=True)
+    )
+    messages = (2 * chosen.edges[:, None] + np.arange(2)).ravel()
+    incident = graph.incident[_owned(graph.incident_ptr, chosen.nodes)]
+    ptr = {
+        name: _kept(getattr(graph, name), chosen.examples) for name in ("node_ptr", "edge_ptr", "table_ptr")
+    }
+    return _canonical(
+        Graph(
+            **ptr,
+            edges=node[graph.edges[chosen.edges]],
+            edge_table=table[graph.edge_table[chosen.edges]],
+            table_group=graph.table_group[chosen.tables],
+            incident_ptr=_kept(graph.incident_ptr, chosen.nodes),
+            incident=2 * edge[incident >> 1] + (incident & 1),
+            schedule=2 * edge[graph.schedule[messages] >> 1] + (graph.schedule[messages] & 1),
+            node_order=node[graph.node_order[chosen.nodes]],
+            shapes=graph.shapes[chosen.examples],
+        )
+    ), chosen
+
+
+def _ranks(chosen, size):
+    """The new number of each thing that is kept."""
+    ranks = np.full(size, -1)
+    ranks[chosen] = np.arange(len(chosen))
+    return ranks
+
+
+def _kept(ptr, chosen):
+    """Pointers of the chosen parts alone."""
+    return np.concatenate([[0], np.cumsum(np.diff(ptr)[chosen])])
+
+
+def _owned(ptr, chosen):
+    """What the chosen parts own."""
+    return np.flatnonzero(np.isin(_owner(ptr), chosen))
+
+
 def _starts(sizes):
     return np.concatenate([[0], np.cumsum(sizes)[:-1]]).astype(np.int64)

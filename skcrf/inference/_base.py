@@ -1,13 +1,23 @@
 """The inference door: potentials go in, beliefs come out, and gradients go back the same way."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 from sklearn.base import BaseEstimator
 
 
-class Beliefs(NamedTuple):
+class _Beliefs(NamedTuple):
+    mu: np.ndarray
+    edge_mu: np.ndarray | None
+    log_z: np.ndarray | Callable
+    n_iter: np.ndarray
+    converged: np.ndarray
+    state: Any
+
+
+class Beliefs(_Beliefs):
     """What an inference believes.
 
     Attributes
@@ -17,7 +27,8 @@ class Beliefs(NamedTuple):
     edge_mu : ndarray of shape (n_edges, n_states, n_states) or None
         Marginal of each edge, if it was asked for.
     log_z : ndarray of shape (n_examples,)
-        The (approximate) log-partition function; the score of `mu` where the inference maximises.
+        The (approximate) log-partition function; the score of `mu` where the inference maximises. A method
+        may give a function instead, which is called when `log_z` is asked for: not every loss does.
     n_iter : ndarray of shape (n_examples,)
         Iterations done.
     converged : ndarray of shape (n_examples,)
@@ -27,12 +38,13 @@ class Beliefs(NamedTuple):
         What `backward` needs; opaque.
     """
 
-    mu: np.ndarray
-    edge_mu: np.ndarray | None
-    log_z: np.ndarray
-    n_iter: np.ndarray
-    converged: np.ndarray
-    state: Any
+    __slots__ = ()
+
+    @property
+    def log_z(self):
+        """ndarray of shape (n_examples,): the (approximate) log-partition function."""
+        given = self[2]
+        return given() if callable(given) else given
 
 
 def check_possible(graph, possible):

@@ -87,8 +87,8 @@ def reverse(step_vjp, trace, d_state, row_ptr, *, tol):
     Parameters
     ----------
     step_vjp : callable
-        ``step_vjp(before, state, active, d_state)`` takes `state` back to `before` and `d_state` to the
-        adjoint there, both in place, accumulating what belongs to theta.
+        ``step_vjp(before, after, active, d_state)`` takes `d_state` in place from the adjoint after a step
+        to the one before it, accumulating what belongs to theta.
     trace : Trace
         The iteration.
     d_state : ndarray of shape (n_rows, n_states)
@@ -108,9 +108,10 @@ def reverse(step_vjp, trace, d_state, row_ptr, *, tol):
 
 def _reverse_tape(step_vjp, trace, d_state):
     """Undo the very steps that were recorded (D13 section 7)."""
-    state = trace.state.copy()
+    after = trace.state
     for before, active in reversed(trace.tape):
-        step_vjp(before, state, active, d_state)
+        step_vjp(before, after, active, d_state)
+        after = before
 
 
 def _reverse_fixed_point(step_vjp, trace, d_state, row_ptr, tol):
@@ -121,12 +122,11 @@ def _reverse_fixed_point(step_vjp, trace, d_state, row_ptr, tol):
     its terms are relatively small. Where the iteration did not converge there is no such series, and the
     derivative is that of the last readout alone.
     """
-    state = trace.state.copy()
     first = max_abs_by_part(d_state, row_ptr)
     active = trace.converged & (first > 0)
     n_terms = 0
     while active.any():
-        step_vjp(trace.state, state, active, d_state)
+        step_vjp(trace.state, trace.state, active, d_state)
         n_terms += 1
         size = max_abs_by_part(d_state, row_ptr)
         # A point that the iteration reached by luck need not attract: stop before the series explodes.

@@ -1,301 +1,28 @@
-"""Sum- and max-product messages on pairwise graphs, in the log domain: D13 Eq 18 and Algorithm 3.
+"""The methods that pass messages, by one of two engines: on lattices in tiles, on any graph edge by edge.
 
-Messages are rows of an array (2 * n_edges, n_states), numbered as `Graph` says, with a maximum of 0.
+An engine holds a problem and knows: where messages `start`, the `step` that sends each of them once and its
+`step_vjp`, the `marginals` that messages mean and their `marginals_vjp`, the logarithms of `messages` as rows
+numbered as `Graph` says and how to `enter` adjoints of such rows; a `new_adjoint` of the potentials and how
+to `leave` from it to `Potentials`; and the `row_ptr` of the examples in its state.
 """
 
 from abc import abstractmethod
+from functools import cache, partial
 from numbers import Real
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from sklearn.utils._param_validation import Interval
 
-from skcrf._numerics import inlined_kernel, kernel, log_normalise
 from skcrf.graph import Graph, Potentials, canonical, outer, score, score_vjp
 from skcrf.inference._base import BaseInference, Beliefs, check_possible
 from skcrf.inference._fixed_point import ITERATION, Trace, iterate, reverse
+from skcrf.inference._lattice import LatticeEngine
+from skcrf.inference._pairwise import PairwiseEngine, breadth_first, decode, read_edges, read_nodes, read_vjp
+from skcrf.inference._parts import backward_in_parts, forward_in_parts
 
 #: Constraints on the parameters of the methods that pass messages.
 PASSING = {**ITERATION, "damping": [Interval(Real, 0, 1, closed="left")]}
-
-
-@inlined_kernel
-def _table_entry(theta, table, side, x_target, x_source):
-    """theta of a pair, where the target of a message is the first (side 0) or second end."""
-    if side == 0:
-        return theta.tables[table, x_target, x_source]
-    return theta.tables[table, x_source, x_target]
-
-
-@inlined_kernel
-def _cavity(graph, theta, rho, messages, node, edge, out):
-    """log e^theta(x_j) prod_d m_d(x_j)^rho_d / m_edge(x_j), for node j; edge = -1 divides by none."""
-    for x in range(len(out)):
-        out[x] = theta.unary[node, x]
-    for p in range(graph.incident_ptr[node], graph.incident_ptr[node + 1]):
-        message = graph.incident[p]
-        weight = rho[message >> 1] - (message >> 1 == edge)
-        if weight != 0:
-            for x in range(len(out)):
-                value = messages[message, x]
-                # What is impossible stays so, also where the exponent rho - 1 is negative.
-                out[x] += weight * value if value > -np.inf else value
-
-
-@inlined_kernel
-def _cavity_vjp(graph, rho, node, edge, d_out, d_messages, d_theta):
-    for x in range(len(d_out)):
-        d_theta.unary[node, x] += d_out[x]
-    for p in range(graph.incident_ptr[node], graph.incident_ptr[node + 1]):
-        message = graph.incident[p]
-        weight = rho[message >> 1] - (message >> 1 == edge)
-        for x in range(len(d_out)):
-            d_messages[message, x] += weight * d_out[x]
-
-
-@inlined_kernel
-def _send(graph, theta, rho, maximise, messages, message, cavity, share, out):
-    """Compute one message before normalisation, and the share that each state of the source has in it."""
-    edge, side = message >> 1, message & 1
-    table, power, n_states = graph.edge_table[edge], 1.0 / rho[edge], len(out)
-    _cavity(graph, theta, rho, messages, graph.edges[edge, 1 - side], edge, cavity)
-    for x_target in range(n_states):
-        best = 0
-        for x in range(n_states):
-            share[x_target, x] = power * _table_entry(theta, table, side, x_target, x) + cavity[x]
-            if share[x_target, x] > share[x_target, best]:
-                best = x
-        top = share[x_target, best]
-        out[x_target] = top
-        if not maximise and top > -np.inf:
-            total = 1.0
-            for x in range(n_states):
-                if x == best:
-                    share[x_target, x] = 1.0
-                else:
-                    share[x_target, x] = np.exp(share[x_target, x] - top)
-                    total += share[x_target, x]
-            out[x_target] += np.log(total)
-            scale = 1.0 / total
-            for x in range(n_states):
-                share[x_target, x] *= scale
-
-
-@kernel
-def _sweep(graph, theta, rho, damping, maximise, measure, messages, active):
-    """Send every message of the active examples once, in the order of the schedule.
-
-    Returns the largest change of a message's exponential in each example, if asked to `measure` it.
-    """
-    n_states = theta.unary.shape[1]
-    cavity, share, new = np.empty(n_states), np.empty((n_states, n_states)), np.empty(n_states)
-    change = np.zeros(len(active))
-    for example in range(len(active)):
-        if not active[example]:
-            continue
-        for p in range(2 * graph.edge_ptr[example], 2 * graph.edge_ptr[example + 1]):
-            message = graph.schedule[p]
-            _send(graph, theta, rho, maximise, messages, message, cavity, share, new)
-            top = new.max()
-            for x in range(n_states):
-                value = new[x] - top
-                if measure:  # before damping, which makes the steps small, not the distance to the end
-                    change[example] = max(change[example], abs(np.exp(value) - np.exp(messages[message, x])))
-                if damping > 0:
-                    value = (1.0 - damping) * value + damping * messages[message, x]
-                messages[message, x] = value
-    return change
-
-
-@kernel
-def _sweep_vjp(graph, theta, rho, damping, before, messages, active, d_messages, d_theta):
-    """Undo a sweep message by message, last first; `messages` ends as `before` (D13 Alg 3, step 8)."""
-    n_states = theta.unary.shape[1]
-    cavity, share, new = np.empty(n_states), np.empty((n_states, n_states)), np.empty(n_states)
-    d_cavity = np.empty(n_states)
-    for example in range(len(active)):
-        if not active[example]:
-            continue
-        for p in range(2 * graph.edge_ptr[example + 1] - 1, 2 * graph.edge_ptr[example] - 1, -1):
-            message = graph.schedule[p]
-            edge, side = message >> 1, message & 1
-            table, power = graph.edge_table[edge], 1.0 / rho[edge]
-            messages[message] = before[message]
-            _send(graph, theta, rho, False, messages, message, cavity, share, new)
-            d_cavity[:] = 0.0
-            # The derivative of subtracting the maximum. In exact arithmetic the sum is 0, but what rounding
-            # leaves of it would grow from sweep to sweep.
-            total, top = d_messages[message].sum(), np.argmax(new)
-            for x_target in range(n_states):
-                d_new = (1.0 - damping) * (
-                    d_messages[message, x_target] - (total if x_target == top else 0.0)
-                )
-                d_messages[message, x_target] *= damping
-                if d_new == 0 or new[x_target] == -np.inf:
-                    continue
-                for x in range(n_states):
-                    d_value = d_new * share[x_target, x]
-                    d_cavity[x] += d_value
-                    if side == 0:
-                        d_theta.tables[table, x_target, x] += power * d_value
-                    else:
-                        d_theta.tables[table, x, x_target] += power * d_value
-            _cavity_vjp(graph, rho, graph.edges[edge, 1 - side], edge, d_cavity, d_messages, d_theta)
-
-
-@kernel
-def _edge_belief(graph, theta, rho, messages, edge, cavities, out):
-    """Log-marginal of an edge, flattened into `out`; uses `cavities` (2, n_states) as scratch."""
-    n_states = theta.unary.shape[1]
-    for side in range(2):
-        _cavity(graph, theta, rho, messages, graph.edges[edge, side], edge, cavities[side])
-    table = graph.edge_table[edge]
-    for x in range(n_states):
-        for z in range(n_states):
-            out[x * n_states + z] = theta.tables[table, x, z] / rho[edge] + cavities[0, x] + cavities[1, z]
-    log_normalise(out)
-
-
-@kernel
-def _read(graph, theta, rho, messages, log_mu, edge_mu):
-    """Marginals and log_z = theta . mu + H(mu), Eq 16 and 17; `edge_mu` may have no rows."""
-    n_states = theta.unary.shape[1]
-    log_z = np.zeros(len(graph.node_ptr) - 1)
-    cavities, belief = np.empty((2, n_states)), np.empty(n_states * n_states)
-    for example in range(len(log_z)):
-        for node in range(graph.node_ptr[example], graph.node_ptr[example + 1]):
-            _cavity(graph, theta, rho, messages, node, -1, log_mu[node])
-            log_normalise(log_mu[node])
-            for x in range(n_states):
-                if log_mu[node, x] > -np.inf:
-                    log_z[example] += np.exp(log_mu[node, x]) * (theta.unary[node, x] - log_mu[node, x])
-        for edge in range(graph.edge_ptr[example], graph.edge_ptr[example + 1]):
-            i, j, table = graph.edges[edge, 0], graph.edges[edge, 1], graph.edge_table[edge]
-            _edge_belief(graph, theta, rho, messages, edge, cavities, belief)
-            for x in range(n_states):
-                for z in range(n_states):
-                    value = belief[x * n_states + z]
-                    mass = np.exp(value)
-                    if mass > 0:
-                        information = value - log_mu[i, x] - log_mu[j, z]
-                        log_z[example] += mass * (theta.tables[table, x, z] - rho[edge] * information)
-                    if len(edge_mu):
-                        edge_mu[edge, x, z] = mass
-    return log_z
-
-
-@kernel
-def _read_vjp(graph, theta, rho, messages, log_mu, d_mu, d_edge_mu, d_log_z, through):
-    """Pull derivatives of marginals and log_z back to messages and theta (D13 Alg 3, steps 6 and 7).
-
-    `through` says whether log_z depends on theta by way of the marginals too: not at a fixed point,
-    where they are stationary (Eq 9). `d_edge_mu` may have no rows.
-    """
-    n_states = theta.unary.shape[1]
-    d_messages = np.zeros_like(messages)
-    d_theta = Potentials(np.zeros_like(theta.unary), np.zeros_like(theta.tables))
-    d_node = d_mu * np.exp(log_mu)  # with respect to log_mu
-    cavities, d_cavities = np.empty((2, n_states)), np.empty((2, n_states))
-    belief, d_belief = np.empty(n_states * n_states), np.empty(n_states * n_states)
-    for example in range(len(d_log_z)):
-        d_z = d_log_z[example]
-        for edge in range(graph.edge_ptr[example], graph.edge_ptr[example + 1]):
-            if d_z == 0 and len(d_edge_mu) == 0:
-                continue
-            i, j, table = graph.edges[edge, 0], graph.edges[edge, 1], graph.edge_table[edge]
-            _edge_belief(graph, theta, rho, messages, edge, cavities, belief)
-            total = 0.0
-            for x in range(n_states):
-                for z in range(n_states):
-                    at, mass = x * n_states + z, np.exp(belief[x * n_states + z])
-                    d_belief[at] = 0.0
-                    if mass == 0:
-                        continue
-                    d_theta.tables[table, x, z] += d_z * mass
-                    if len(d_edge_mu):
-                        d_belief[at] += d_edge_mu[edge, x, z] * mass
-                    if through and d_z != 0:
-                        information = belief[at] - log_mu[i, x] - log_mu[j, z]
-                        gain = theta.tables[table, x, z] - rho[edge] * (information + 1.0)
-                        d_belief[at] += d_z * mass * gain
-                        d_node[i, x] += d_z * rho[edge] * mass
-                        d_node[j, z] += d_z * rho[edge] * mass
-                    total += d_belief[at]
-            d_cavities[:] = 0.0
-            for x in range(n_states):
-                for z in range(n_states):
-                    at = x * n_states + z
-                    d_joint = d_belief[at] - total * np.exp(belief[at])
-                    d_theta.tables[table, x, z] += d_joint / rho[edge]
-                    d_cavities[0, x] += d_joint
-                    d_cavities[1, z] += d_joint
-            for side in range(2):
-                _cavity_vjp(graph, rho, graph.edges[edge, side], edge, d_cavities[side], d_messages, d_theta)
-        for node in range(graph.node_ptr[example], graph.node_ptr[example + 1]):
-            for x in range(n_states):
-                mass = np.exp(log_mu[node, x])
-                if mass > 0:
-                    d_theta.unary[node, x] += d_z * mass
-                    if through:
-                        d_node[node, x] += d_z * mass * (theta.unary[node, x] - log_mu[node, x] - 1.0)
-            total = d_node[node].sum()
-            for x in range(n_states):
-                d_node[node, x] -= total * np.exp(log_mu[node, x])
-            _cavity_vjp(graph, rho, node, -1, d_node[node], d_messages, d_theta)
-    return d_messages, d_theta
-
-
-@kernel
-def breadth_first(graph):
-    """Visit the nodes of each example breadth first.
-
-    Returns the nodes in order, the message that brought the visit to each node (-1 at a root), and
-    for each example an edge that closes a cycle, -1 if it is a forest.
-    """
-    n_nodes = len(graph.node_order)
-    order, arrival = np.empty(n_nodes, np.int64), np.full(n_nodes, -2)
-    closing = np.full(len(graph.node_ptr) - 1, -1)
-    for example in range(len(graph.node_ptr) - 1):
-        first, last = graph.node_ptr[example], graph.node_ptr[example]
-        for root in range(graph.node_ptr[example], graph.node_ptr[example + 1]):
-            if arrival[root] == -2:
-                arrival[root] = -1
-                order[last] = root
-                last += 1
-            while first < last:
-                node = order[first]
-                first += 1
-                for p in range(graph.incident_ptr[node], graph.incident_ptr[node + 1]):
-                    onward = graph.incident[p] ^ 1
-                    neighbour = graph.edges[onward >> 1, onward & 1]
-                    if arrival[neighbour] == -2:
-                        arrival[neighbour] = onward
-                        order[last] = neighbour
-                        last += 1
-                    elif onward >> 1 != arrival[node] >> 1:
-                        closing[example] = onward >> 1
-    return order, arrival, closing
-
-
-@kernel
-def _decode(graph, theta, messages, order):
-    """Choose states in order, each the best given those chosen before: on a forest, a maximiser."""
-    states = np.full(len(order), -1)
-    best = np.empty(theta.unary.shape[1])
-    for node in order:
-        for x in range(len(best)):
-            best[x] = theta.unary[node, x]
-        for p in range(graph.incident_ptr[node], graph.incident_ptr[node + 1]):
-            message = graph.incident[p]
-            neighbour = graph.edges[message >> 1, 1 - (message & 1)]
-            for x in range(len(best)):
-                if states[neighbour] >= 0:
-                    table = graph.edge_table[message >> 1]
-                    best[x] += _table_entry(theta, table, message & 1, x, states[neighbour])
-                else:
-                    best[x] += messages[message, x]
-        states[node] = np.argmax(best)
-    return states
 
 
 class Plan(NamedTuple):
@@ -324,8 +51,8 @@ class Plan(NamedTuple):
 class _State(NamedTuple):
     plan: Plan
     theta: Potentials
+    engine: Any
     trace: Trace | None = None  # None where the inference maximised
-    log_mu: np.ndarray | None = None
 
 
 class MessagePassing(BaseInference):
@@ -338,61 +65,89 @@ class MessagePassing(BaseInference):
     def forward(self, graph, theta, tau=1.0, *, edges=False, tape=False):
         maximise = self.task_of(tau) == "max"
         theta, plan = canonical(theta), self._plan(graph)
-        graph, rho, damping, measure = plan.graph, plan.rho, float(plan.damping), plan.tol > 0
 
-        def step(messages, active):
-            return _sweep(graph, theta, rho, damping, maximise, measure, messages, active)
+        def run(kind, graph, theta, selection):
+            rho = plan.rho if selection is None else plan.rho[selection.edges]
+            part = plan._replace(graph=graph, rho=rho)
+            if kind:
+                engine = LatticeEngine(part, theta, maximise, kind)
+            else:
+                engine = PairwiseEngine(part, theta, maximise)
+            trace = iterate(
+                engine.step,
+                engine.start(),
+                graph.n_examples,
+                max_iter=plan.max_iter,
+                tol=plan.tol,
+                tape=(tape or plan.tape) and not maximise,
+            )
+            answer = _decoded if maximise else _marginals
+            return answer(_State(part, theta, engine), trace, edges)
 
-        trace = iterate(
-            step,
-            np.zeros((2 * graph.n_edges, theta.unary.shape[1])),
-            graph.n_examples,
-            max_iter=plan.max_iter,
-            tol=plan.tol,
-            tape=(tape or plan.tape) and not maximise,
-        )
-        answer = _decoded if maximise else _marginals
-        return answer(_State(plan, theta), trace, edges)
+        return forward_in_parts(LatticeEngine.kinds(plan, theta), plan.graph, theta, run)
 
     def backward(self, beliefs, d_mu=None, d_edge_mu=None, d_log_z=None):
-        plan, theta, trace, log_mu = beliefs.state
-        graph, rho, damping = plan.graph, plan.rho, float(plan.damping)
-        n_states = theta.unary.shape[1]
-        if d_log_z is None:
-            d_log_z = np.zeros(graph.n_examples)
-        if trace is None:
-            return score_vjp(graph, theta, beliefs.mu, d_log_z)
-        if d_mu is None:
-            d_mu = np.zeros_like(log_mu)
-        if d_edge_mu is None:
-            d_edge_mu = np.empty((0, n_states, n_states))
-        through = trace.tape is not None
-        d_messages, d_theta = _read_vjp(
-            graph, theta, rho, trace.state, log_mu, d_mu, d_edge_mu, d_log_z, through
+        return backward_in_parts(beliefs, d_mu, d_edge_mu, d_log_z, _backward)
+
+
+def _backward(beliefs, d_mu, d_edge_mu, d_log_z):
+    plan, theta, engine, trace = beliefs.state
+    graph, n_states = plan.graph, theta.unary.shape[1]
+    if trace is None:
+        d_log_z = np.zeros(graph.n_examples) if d_log_z is None else d_log_z
+        return score_vjp(graph, theta, beliefs.mu, d_log_z)
+    d_mu = np.zeros_like(beliefs.mu) if d_mu is None else np.ascontiguousarray(d_mu, dtype=np.float64)
+    adjoint, d_read = engine.new_adjoint(), None
+    if d_edge_mu is None and d_log_z is None:
+        d_state = engine.marginals_vjp(adjoint, trace.state, beliefs.mu, d_mu)
+    else:
+        messages = engine.messages(trace.state)
+        d_messages, d_read = read_vjp(
+            graph,
+            theta,
+            plan.rho,
+            messages,
+            read_nodes(graph, theta, plan.rho, messages),
+            d_mu,
+            np.empty((0, n_states, n_states)) if d_edge_mu is None else d_edge_mu,
+            np.zeros(graph.n_examples) if d_log_z is None else d_log_z,
+            trace.tape is not None,
         )
-
-        def step_vjp(before, messages, active, d_messages):
-            _sweep_vjp(graph, theta, rho, damping, before, messages, active, d_messages, d_theta)
-
-        reverse(step_vjp, trace, d_messages, 2 * graph.edge_ptr, tol=plan.tol)
-        return d_theta
+        d_state = engine.enter(d_messages)
+    reverse(partial(engine.step_vjp, adjoint), trace, d_state, engine.row_ptr, tol=plan.tol)
+    d_theta = engine.leave(adjoint)
+    if d_read is not None:
+        d_theta = Potentials(d_theta.unary + d_read.unary, d_theta.tables + d_read.tables)
+    return d_theta
 
 
 def _marginals(state, trace, edges):
-    graph, rho, theta = state.plan.graph, state.plan.rho, state.theta
+    mu = state.engine.marginals(trace.state)
+    check_possible(state.plan.graph, ~np.isnan(mu[:, 0]))
+    state = state._replace(trace=trace)
+
+    @cache
+    def log_z():
+        return _read(state, edges=False)[0]
+
+    edge_mu = _read(state, edges=True)[1] if edges else None
+    return Beliefs(mu, edge_mu, log_z, trace.n_iter, trace.converged, state)
+
+
+def _read(state, *, edges):
+    """log_z, and the marginals of edges if they are asked for."""
+    plan, theta, engine, trace = state
     n_states = theta.unary.shape[1]
-    log_mu = np.empty_like(theta.unary)
-    edge_mu = np.empty((graph.n_edges if edges else 0, n_states, n_states))
-    log_z = _read(graph, theta, rho, trace.state, log_mu, edge_mu)
-    check_possible(graph, ~np.isnan(log_mu[:, 0]))
-    state = state._replace(trace=trace, log_mu=log_mu)
-    return Beliefs(np.exp(log_mu), edge_mu if edges else None, log_z, trace.n_iter, trace.converged, state)
+    edge_mu = np.empty((plan.graph.n_edges if edges else 0, n_states, n_states))
+    messages = engine.messages(trace.state)
+    log_mu = read_nodes(plan.graph, theta, plan.rho, messages)
+    return read_edges(plan.graph, theta, plan.rho, messages, log_mu, edge_mu), edge_mu
 
 
 def _decoded(state, trace, edges):
     graph, theta = state.plan.graph, state.theta
     order, _, _ = breadth_first(graph)
-    x = _decode(graph, theta, trace.state, order)
+    x = decode(graph, theta, state.engine.messages(trace.state), order)
     mu = np.eye(theta.unary.shape[1])[x]
     edge_mu = outer(graph, mu) if edges else None
     return Beliefs(mu, edge_mu, score(graph, theta, x), trace.n_iter, trace.converged, state)

@@ -1,13 +1,17 @@
 """Mean field: the best fully factorised approximation, D13 section 3.2 and Algorithm 2."""
 
-from typing import NamedTuple
+from functools import cache, partial
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from skcrf._numerics import kernel, log_normalise
+from skcrf._numerics import kernel, log_normalise, max_abs_by_part
 from skcrf.graph import Graph, Potentials, canonical, outer
 from skcrf.inference._base import BaseInference, Beliefs, check_possible
+from skcrf.inference._checkerboard import CheckerboardEngine
 from skcrf.inference._fixed_point import ITERATION, Trace, iterate, reverse
+from skcrf.inference._lattice import lattice_kinds
+from skcrf.inference._parts import backward_in_parts, forward_in_parts
 
 # The energy that stands for a forbidden pair: a factorised distribution may not be able to avoid it, and an
 # expectation of -inf would forbid every state.
@@ -51,8 +55,7 @@ def _update_vjp(graph, theta, mu, node, d_log, d_mu, d_theta):
 
 @kernel
 def _ascend(graph, theta, mu, active):
-    """Update every node of the active examples once; returns the largest change in each."""
-    change = np.zeros(len(active))
+    """Update every node of the active examples once."""
     new = np.empty(theta.unary.shape[1])
     for example in range(len(active)):
         if active[example]:
@@ -60,9 +63,7 @@ def _ascend(graph, theta, mu, active):
                 node = graph.node_order[p]
                 _update(graph, theta, mu, node, new)
                 for x in range(len(new)):
-                    change[example] = max(change[example], abs(new[x] - mu[node, x]))
                     mu[node, x] = new[x]
-    return change
 
 
 @kernel
@@ -122,9 +123,35 @@ def _objective_vjp(graph, theta, mu, d_log_z, through, d_mu, d_theta):
                         d_mu[j, z] += d_z * mu[i, x] * theta.tables[table, x, z]
 
 
+class _GraphEngine:
+    """Mean field on any graph, node after node."""
+
+    def __init__(self, graph, theta):
+        self.graph, self.theta, self.row_ptr = graph, theta, graph.node_ptr
+
+    def start(self, mu):
+        return mu
+
+    def step(self, mu, active):
+        _ascend(self.graph, self.theta, mu, active)
+
+    def step_vjp(self, d_theta, before, after, active, d_mu):
+        _ascend_vjp(self.graph, self.theta, before, after.copy(), active, d_mu, d_theta)
+
+    def marginals(self, mu):
+        return mu
+
+    def new_adjoint(self):
+        return Potentials(np.zeros_like(self.theta.unary), np.zeros_like(self.theta.tables))
+
+    def leave(self, d_theta):
+        return d_theta
+
+
 class _State(NamedTuple):
     graph: Graph
     theta: Potentials
+    engine: Any
     trace: Trace
 
 
@@ -169,34 +196,44 @@ class MeanField(BaseInference):
         self.task_of(tau)
         theta = canonical(theta)
         theta = theta._replace(tables=np.maximum(theta.tables, _FORBIDDEN))
+        check_possible(graph, (theta.unary > -np.inf).any(axis=1))
+
+        def run(kind, graph, theta, selection):
+            engine = (CheckerboardEngine if kind else _GraphEngine)(graph, theta)
+            return self._ascend(engine, graph, theta, edges, tape)
+
+        return forward_in_parts(lattice_kinds(graph), graph, theta, run)
+
+    def _ascend(self, engine, graph, theta, edges, tape):
+        def step(state, active):
+            before = state.copy() if self.tol > 0 else None
+            engine.step(state, active)
+            return max_abs_by_part(state - before, engine.row_ptr) if self.tol > 0 else None
+
         allowed = theta.unary > -np.inf
-        check_possible(graph, allowed.any(axis=1))
-        trace = iterate(
-            lambda mu, active: _ascend(graph, theta, mu, active),
-            allowed / allowed.sum(axis=1, keepdims=True),
-            graph.n_examples,
-            max_iter=self.max_iter,
-            tol=self.tol,
-            tape=tape,
-        )
-        mu = trace.state
+        start = engine.start(allowed / allowed.sum(axis=1, keepdims=True))
+        trace = iterate(step, start, graph.n_examples, max_iter=self.max_iter, tol=self.tol, tape=tape)
+        mu = engine.marginals(trace.state)
         edge_mu = outer(graph, mu) if edges else None
-        log_z = _objective(graph, theta, mu)
-        return Beliefs(mu, edge_mu, log_z, trace.n_iter, trace.converged, _State(graph, theta, trace))
+        log_z = cache(partial(_objective, graph, theta, mu))
+        state = _State(graph, theta, engine, trace)
+        return Beliefs(mu, edge_mu, log_z, trace.n_iter, trace.converged, state)
 
     def backward(self, beliefs, d_mu=None, d_edge_mu=None, d_log_z=None):
-        graph, theta, trace = beliefs.state
-        d_theta = Potentials(np.zeros_like(theta.unary), np.zeros_like(theta.tables))
-        d_state = np.zeros_like(theta.unary) if d_mu is None else np.array(d_mu, dtype=np.float64)
+        return backward_in_parts(beliefs, d_mu, d_edge_mu, d_log_z, self._backward)
+
+    def _backward(self, beliefs, d_mu, d_edge_mu, d_log_z):
+        graph, theta, engine, trace = beliefs.state
+        mu, adjoint = beliefs.mu, engine.new_adjoint()
+        d_read = Potentials(np.zeros_like(theta.unary), np.zeros_like(theta.tables))
+        d_mu = np.zeros_like(theta.unary) if d_mu is None else np.array(d_mu, dtype=np.float64)
         if d_edge_mu is not None:
             i, j = graph.edges.T
-            np.add.at(d_state, i, np.einsum("exz,ez->ex", d_edge_mu, trace.state[j]))
-            np.add.at(d_state, j, np.einsum("exz,ex->ez", d_edge_mu, trace.state[i]))
+            np.add.at(d_mu, i, np.einsum("exz,ez->ex", d_edge_mu, mu[j]))
+            np.add.at(d_mu, j, np.einsum("exz,ex->ez", d_edge_mu, mu[i]))
         if d_log_z is not None:
-            _objective_vjp(graph, theta, trace.state, d_log_z, trace.tape is not None, d_state, d_theta)
-
-        def step_vjp(before, mu, active, d_state):
-            _ascend_vjp(graph, theta, before, mu, active, d_state, d_theta)
-
-        reverse(step_vjp, trace, d_state, graph.node_ptr, tol=self.tol)
-        return d_theta
+            _objective_vjp(graph, theta, mu, d_log_z, trace.tape is not None, d_mu, d_read)
+        step_vjp = partial(engine.step_vjp, adjoint)
+        reverse(step_vjp, trace, engine.start(d_mu), engine.row_ptr, tol=self.tol)
+        d_theta = engine.leave(adjoint)
+        return Potentials(d_theta.unary + d_read.unary, d_theta.tables + d_read.tables)

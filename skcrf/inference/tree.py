@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from skcrf.inference._messages import MessagePassing, Plan, breadth_first
+from skcrf.inference._messages import MessagePassing, Plan
+from skcrf.inference._pairwise import breadth_first
 
 
 class Tree(MessagePassing):

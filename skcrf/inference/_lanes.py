@@ -1,0 +1,317 @@
+"""One message for many independent lines of a lattice at once: D13 Eq 18 as vector arithmetic.
+
+Arrays are (label, lane): a lane is one of several rows (or columns) that a sweep crosses side by side, and
+every loop inside runs over contiguous lanes. Messages are probabilities. Two labels need one number, the
+ratio of the second to the first; then arrays have one row. Tables are exp(theta / rho): (target, source)
+where all edges share one, (label, label, lane) where each edge has its own, in which `flip` says that the
+first label is the source's. A function and its derivative stand side by side; adjoints are those of
+logarithms. `scratch` has a row more than there are labels, `work` three times as many and one more.
+"""
+
+import numpy as np
+
+from skcrf._numerics import inlined_kernel, reduction_kernel, vector_exp, vector_kernel, vector_log
+
+# What stands for zero where something is divided by an impossible state, which stays impossible.
+_TINY = 1e-300
+
+
+@vector_kernel
+def exponentials(values):
+    """Replace each number of a flat array by its exponential."""
+    for i in range(len(values)):
+        values[i] = vector_exp(values[i])
+
+
+@inlined_kernel
+def _power(value, rho):
+    """value^rho; a loop around it is compiled once for each case."""
+    if rho == 1.0:
+        return value
+    elif rho == 0.5:
+        return np.sqrt(value)
+    return vector_exp(rho * vector_log(value)) if value > 0 else 0.0
+
+
+@inlined_kernel
+def _cavity(q, f, b, rho):
+    """q f^rho b^(rho - 1): what a site tells the neighbour whose own message is b."""
+    return q * f if rho == 1.0 else q * _power(f * b, rho) / max(b, _TINY)
+
+
+@vector_kernel
+def joint(f, b, rho, factor, out):
+    """(f b)^rho, what two opposite messages mean for the crossing line, times a factor; arrays are flat."""
+    for i in range(len(f)):
+        out[i] = _power(f[i] * b[i], rho) * factor[i]
+
+
+@inlined_kernel
+def _cavities(q, f, b, rho, out):
+    for x in range(len(out)):
+        for lane in range(out.shape[1]):
+            out[x, lane] = _cavity(q[x, lane], f[x, lane], b[x, lane], rho)
+
+
+# Two labels: the ratio of the message is (t10 + t11 c) / (t00 + t01 c).
+
+
+@vector_kernel
+def _ratio_of_one_table(t00, t01, t10, t11, q, f, b, rho, out):
+    for lane in range(len(out)):
+        c = _cavity(q[lane], f[lane], b[lane], rho)
+        out[lane] = (t10 + t11 * c) / (t00 + t01 * c)
+
+
+@vector_kernel
+def _ratio_of_many_tables(t00, t01, t10, t11, q, f, b, rho, out):
+    for lane in range(len(out)):
+        c = _cavity(q[lane], f[lane], b[lane], rho)
+        out[lane] = (t10[lane] + t11[lane] * c) / (t00[lane] + t01[lane] * c)
+
+
+@vector_kernel
+def _shares_of_one_table(t00, t01, t10, t11, c, d_message, of_top, of_bottom):
+    """The adjoint times the share that source 1 has in the top of the ratio, and in its bottom."""
+    for lane in range(len(c)):
+        top, bottom = t11 * c[lane], t01 * c[lane]
+        of_top[lane] = d_message[lane] * top / (t10 + top)
+        of_bottom[lane] = d_message[lane] * bottom / (t00 + bottom)
+
+
+@vector_kernel
+def _shares_of_many_tables(t00, t01, t10, t11, c, d_message, of_top, of_bottom):
+    for lane in range(len(c)):
+        top, bottom = t11[lane] * c[lane], t01[lane] * c[lane]
+        of_top[lane] = d_message[lane] * top / (t10[lane] + top)
+        of_bottom[lane] = d_message[lane] * bottom / (t00[lane] + bottom)
+
+
+@reduction_kernel
+def _add_sums(of_top, of_bottom, of_all, d_table):
+    top, bottom, total = 0.0, 0.0, 0.0
+    for lane in range(len(of_all)):
+        top += of_top[lane]
+        bottom += of_bottom[lane]
+        total += of_all[lane]
+    d_table[0, 0] += bottom - total
+    d_table[0, 1] -= bottom
+    d_table[1, 0] += total - top
+    d_table[1, 1] += top
+
+
+@vector_kernel
+def _add_shares(of_top, of_bottom, of_all, d00, d01, d10, d11):
+    for lane in range(len(of_all)):
+        d00[lane] += of_bottom[lane] - of_all[lane]
+        d01[lane] -= of_bottom[lane]
+        d10[lane] += of_all[lane] - of_top[lane]
+        d11[lane] += of_top[lane]
+
+
+@vector_kernel
+def _flat_cavities(q, f, b, rho, out):
+    for lane in range(len(out)):
+        out[lane] = _cavity(q[lane], f[lane], b[lane], rho)
+
+
+@vector_kernel
+def _spread_shares(of_top, of_bottom, rho, d_q, d_f, d_b):
+    for lane in range(len(d_q)):
+        change = of_top[lane] - of_bottom[lane]
+        d_q[lane] += change
+        d_f[lane] += rho * change
+        d_b[lane] += (rho - 1.0) * change
+
+
+# Any number of labels: out(x) = sum_z table(x, z) c(z)
+
+
+@inlined_kernel
+def _sums_of_one_table(table, c, out):
+    n, lanes = len(table), c.shape[1]
+    # Two targets and four sources at a time: as many numbers as there are registers for.
+    for x in range(0, n - 1, 2):
+        for lane in range(lanes):
+            out[x, lane] = 0.0
+            out[x + 1, lane] = 0.0
+        for z in range(0, n - 3, 4):
+            s0, s1, s2, s3 = table[x, z], table[x, z + 1], table[x, z + 2], table[x, z + 3]
+            t0, t1, t2, t3 = table[x + 1, z], table[x + 1, z + 1], table[x + 1, z + 2], table[x + 1, z + 3]
+            for lane in range(lanes):
+                c0, c1, c2, c3 = c[z, lane], c[z + 1, lane], c[z + 2, lane], c[z + 3, lane]
+                out[x, lane] += s0 * c0 + s1 * c1 + s2 * c2 + s3 * c3
+                out[x + 1, lane] += t0 * c0 + t1 * c1 + t2 * c2 + t3 * c3
+        for z in range(n // 4 * 4, n):
+            s, t = table[x, z], table[x + 1, z]
+            for lane in range(lanes):
+                out[x, lane] += s * c[z, lane]
+                out[x + 1, lane] += t * c[z, lane]
+    if n % 2:
+        for lane in range(lanes):
+            out[n - 1, lane] = 0.0
+        for z in range(n):
+            t = table[n - 1, z]
+            for lane in range(lanes):
+                out[n - 1, lane] += t * c[z, lane]
+
+
+@inlined_kernel
+def _sums_of_many_tables(table, flip, c, out):
+    n, lanes = len(table), c.shape[1]
+    for x in range(n):
+        for lane in range(lanes):
+            out[x, lane] = 0.0
+        for z in range(n):
+            i, j = (z, x) if flip else (x, z)
+            for lane in range(lanes):
+                out[x, lane] += table[i, j, lane] * c[z, lane]
+
+
+@inlined_kernel
+def _best_of_one_table(table, c, out):
+    """The maximum in the place of the sum."""
+    for x in range(len(table)):
+        for lane in range(c.shape[1]):
+            out[x, lane] = 0.0
+        for z in range(len(table)):
+            t = table[x, z]
+            for lane in range(c.shape[1]):
+                out[x, lane] = max(out[x, lane], t * c[z, lane])
+
+
+@inlined_kernel
+def _best_of_many_tables(table, flip, c, out):
+    for x in range(len(table)):
+        for lane in range(c.shape[1]):
+            out[x, lane] = 0.0
+        for z in range(len(table)):
+            i, j = (z, x) if flip else (x, z)
+            for lane in range(c.shape[1]):
+                out[x, lane] = max(out[x, lane], table[i, j, lane] * c[z, lane])
+
+
+@inlined_kernel
+def _normalise(values, out):
+    """Divide by the sum; the last row of `values` is scratch."""
+    n, lanes = out.shape
+    for lane in range(lanes):
+        values[n, lane] = 0.0
+    for x in range(n):
+        for lane in range(lanes):
+            values[n, lane] += values[x, lane]
+    for lane in range(lanes):
+        values[n, lane] = 1.0 / values[n, lane]
+    for x in range(n):
+        for lane in range(lanes):
+            out[x, lane] = values[x, lane] * values[n, lane]
+
+
+@inlined_kernel
+def _normalise_vjp(message, d_message, values):
+    """From sums to the adjoints of sums, in place; the last row of `values` is scratch."""
+    n, lanes = message.shape
+    for lane in range(lanes):
+        values[n, lane] = 0.0
+    for x in range(n):
+        for lane in range(lanes):
+            values[n, lane] += d_message[x, lane]
+    for x in range(n):
+        for lane in range(lanes):
+            change = d_message[x, lane] - values[n, lane] * message[x, lane]
+            values[x, lane] = change / max(values[x, lane], _TINY)
+
+
+@reduction_kernel
+def _add_outer(table, d_sum, c, d_table):
+    """Add the adjoint of the logarithm of a table: that of the sums, times what they are sums of."""
+    for x in range(len(c)):
+        for z in range(len(c)):
+            total = 0.0
+            for lane in range(c.shape[1]):
+                total += d_sum[x, lane] * c[z, lane]
+            d_table[x, z] += table[x, z] * total
+
+
+@inlined_kernel
+def _add_outers(table, flip, d_sum, c, d_table):
+    for x in range(len(c)):
+        for z in range(len(c)):
+            i, j = (z, x) if flip else (x, z)
+            for lane in range(c.shape[1]):
+                d_table[i, j, lane] += table[i, j, lane] * d_sum[x, lane] * c[z, lane]
+
+
+# The doors
+
+
+@vector_kernel
+def send_ratio(table, flip, q, f, b, rho, out):
+    """The message of sites with `q`, `f` and `b` to the neighbours who said b, all flat, for two labels."""
+    if table.ndim == 2:
+        _ratio_of_one_table(table[0, 0], table[0, 1], table[1, 0], table[1, 1], q, f, b, rho, out)
+    else:
+        i, j = (1, 0) if flip else (0, 1)
+        _ratio_of_many_tables(table[0, 0], table[i, j], table[j, i], table[1, 1], q, f, b, rho, out)
+
+
+@vector_kernel
+def send(table, flip, maximise, q, f, b, rho, c, scratch, out):
+    """The message of sites with `q`, `f` and `b` to the neighbours who said b; uses `c` and `scratch`."""
+    _cavities(q, f, b, rho, c)
+    if maximise:
+        if table.ndim == 2:
+            _best_of_one_table(table, c, scratch)
+        else:
+            _best_of_many_tables(table, flip, c, scratch)
+    elif table.ndim == 2:
+        _sums_of_one_table(table, c, scratch)
+    else:
+        _sums_of_many_tables(table, flip, c, scratch)
+    _normalise(scratch, out)
+
+
+@vector_kernel
+def send_ratio_vjp(table, flip, q, f, b, rho, d_message, work, d_q, d_f, d_b, d_table):
+    """Add what the adjoint of a message means for that of what it was made of, for two labels."""
+    c, of_top, of_bottom = work[0], work[1], work[2]
+    _flat_cavities(q, f, b, rho, c)
+    if table.ndim == 2:
+        _shares_of_one_table(
+            table[0, 0], table[0, 1], table[1, 0], table[1, 1], c, d_message, of_top, of_bottom
+        )
+        _add_sums(of_top, of_bottom, d_message, d_table)
+    else:
+        i, j = (1, 0) if flip else (0, 1)
+        _shares_of_many_tables(
+            table[0, 0], table[i, j], table[j, i], table[1, 1], c, d_message, of_top, of_bottom
+        )
+        _add_shares(of_top, of_bottom, d_message, d_table[0, 0], d_table[i, j], d_table[j, i], d_table[1, 1])
+    _spread_shares(of_top, of_bottom, rho, d_q, d_f, d_b)
+
+
+@vector_kernel
+def send_vjp(table, back, flip, q, f, b, rho, message, d_message, work, d_q, d_f, d_b, d_table):
+    """Add what the adjoint of a message means for that of what it was made of.
+
+    `back` is the table as the opposite message sees it; `work` is scratch.
+    """
+    n = len(q)
+    c, d_c, scratch = work[:n], work[n : 2 * n], work[2 * n :]
+    _cavities(q, f, b, rho, c)
+    if table.ndim == 2:
+        _sums_of_one_table(table, c, scratch)
+        _normalise_vjp(message, d_message, scratch)
+        _sums_of_one_table(back, scratch, d_c)
+        _add_outer(table, scratch, c, d_table)
+    else:
+        _sums_of_many_tables(table, flip, c, scratch)
+        _normalise_vjp(message, d_message, scratch)
+        _sums_of_many_tables(table, not flip, scratch, d_c)
+        _add_outers(table, flip, scratch, c, d_table)
+    for x in range(len(c)):
+        for lane in range(c.shape[1]):
+            change = d_c[x, lane] * c[x, lane]
+            d_q[x, lane] += change
+            d_f[x, lane] += rho * change
+            d_b[x, lane] += (rho - 1.0) * change

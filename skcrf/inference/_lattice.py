@@ -1,0 +1,445 @@
+"""Message passing on lattices of four neighbours: into the tiles, out of them, and what is done there."""
+
+import numpy as np
+
+from skcrf._numerics import kernel, vector_kernel
+from skcrf.graph import Potentials
+from skcrf.inference._lanes import exponentials, joint
+from skcrf.inference._tiles import (
+    Tiles,
+    array_of,
+    cross,
+    cross_vjp,
+    dimensions,
+    messages_of,
+    sweeps,
+    sweeps_vjp,
+    tables_of,
+)
+
+# The range of logarithms that exponentials of doubles can hold after scaling, with room to spare.
+_RANGE = 600.0
+
+
+@kernel
+def _ranges(rows, ptr, strict):
+    """Largest difference in a row of each part; what is forbidden makes it infinite, if `strict`."""
+    ranges = np.zeros(len(ptr) - 1)
+    for part in range(len(ranges)):
+        for i in range(ptr[part], ptr[part + 1]):
+            low, high = np.inf, -np.inf
+            for x in range(rows.shape[1]):
+                if strict or rows[i, x] > -np.inf:
+                    low, high = min(low, rows[i, x]), max(high, rows[i, x])
+            ranges[part] = max(ranges[part], high - low)
+    return ranges
+
+
+@kernel
+def _enter_unary(tiles, unary, out):
+    """theta of the nodes in layout 1, its largest value 0; the difference of two labels."""
+    n_labels, n_rows = tiles.sizes
+    for example in range(len(tiles.shapes)):
+        height, width = tiles.shapes[example]
+        inside = array_of(tiles, out, example, 1)
+        lanes = inside.shape[3]
+        for node in range(height * width):
+            row, column = node // width, node % width
+            values = unary[tiles.node_ptr[example] + node]
+            top = values[0] if n_rows < n_labels else values.max()
+            for x in range(n_rows):
+                inside[column // lanes, row, x, column % lanes] = values[n_labels - n_rows + x] - top
+
+
+@kernel
+def _swap(tiles, from1, to0):
+    """Copy arrays from layout 1 to layout 0."""
+    for example in range(len(tiles.shapes)):
+        source, target = array_of(tiles, from1, example, 1), array_of(tiles, to0, example, 0)
+        height, width = tiles.shapes[example]
+        lanes0, lanes1 = target.shape[3], source.shape[3]
+        for row in range(height):
+            for x in range(source.shape[2]):
+                for column in range(width):
+                    value = source[column // lanes1, row, x, column % lanes1]
+                    target[row // lanes0, column, x, row % lanes0] = value
+
+
+@kernel
+def _leave_unary(tiles, d0, d1, d_unary):
+    """Add the adjoints in both layouts to those of the nodes."""
+    n_labels, n_rows = tiles.sizes
+    for example in range(len(tiles.shapes)):
+        height, width = tiles.shapes[example]
+        rows, columns = array_of(tiles, d0, example, 0), array_of(tiles, d1, example, 1)
+        lanes0, lanes1 = rows.shape[3], columns.shape[3]
+        for node in range(height * width):
+            r, c = node // width, node % width
+            for x in range(n_rows):
+                value = rows[r // lanes0, c, x, r % lanes0] + columns[c // lanes1, r, x, c % lanes1]
+                d_unary[tiles.node_ptr[example] + node, n_labels - n_rows + x] += value
+                if n_rows < n_labels:
+                    d_unary[tiles.node_ptr[example] + node, 0] -= value
+
+
+@kernel
+def _first_edges(tiles, edge_ptr, example, layout):
+    """The first edge along the lines of a layout, and the steps of edge numbers across and along them."""
+    height, width = tiles.shapes[example]
+    if layout == 0:
+        return edge_ptr[example], width - 1, 1
+    return edge_ptr[example] + height * (width - 1), 1, width
+
+
+@kernel
+def _enter_tables(tiles, edge_ptr, tables, layout, out):
+    """theta / rho of edges that have tables of their own, its largest value 0."""
+    for example in range(len(tiles.shapes)):
+        first, by_line, along = _first_edges(tiles, edge_ptr, example, layout)
+        inside = tables_of(tiles, out, example, layout)
+        _, n_gaps, n_labels, _, lanes = inside.shape
+        for line in range(tiles.shapes[example, layout]):
+            for p in range(n_gaps):
+                table = tables[first + line * by_line + p * along]
+                top = table.max()
+                for x in range(n_labels):
+                    for z in range(n_labels):
+                        value = (table[x, z] - top) / tiles.rho[example, layout]
+                        inside[line // lanes, p, x, z, line % lanes] = value
+
+
+@kernel
+def _leave_tables(tiles, edge_ptr, d_inside, layout, d_tables):
+    for example in range(len(tiles.shapes)):
+        first, by_line, along = _first_edges(tiles, edge_ptr, example, layout)
+        inside = tables_of(tiles, d_inside, example, layout)
+        _, n_gaps, n_labels, _, lanes = inside.shape
+        for line in range(tiles.shapes[example, layout]):
+            for p in range(n_gaps):
+                d_table = d_tables[first + line * by_line + p * along]
+                for x in range(n_labels):
+                    for z in range(n_labels):
+                        value = inside[line // lanes, p, x, z, line % lanes]
+                        d_table[x, z] += value / tiles.rho[example, layout]
+
+
+@kernel
+def _leave_messages(tiles, edge_ptr, state, messages):
+    """Logarithms of messages, as rows that are numbered as `Graph` says."""
+    n_labels, n_rows = tiles.sizes
+    for example in range(len(tiles.shapes)):
+        for layout in range(2):
+            first, by_line, along = _first_edges(tiles, edge_ptr, example, layout)
+            f, b = messages_of(tiles, state, example, layout)
+            lanes = f.shape[3]
+            for line in range(tiles.shapes[example, layout]):
+                for p in range(f.shape[1] - 1):
+                    edge = first + line * by_line + p * along
+                    for x in range(n_rows):
+                        at = n_labels - n_rows + x
+                        messages[2 * edge + 1, at] = np.log(f[line // lanes, p + 1, x, line % lanes])
+                        messages[2 * edge, at] = np.log(b[line // lanes, p, x, line % lanes])
+
+
+@kernel
+def _enter_adjoints(tiles, edge_ptr, d_messages, d_state):
+    n_labels, n_rows = tiles.sizes
+    for example in range(len(tiles.shapes)):
+        for layout in range(2):
+            first, by_line, along = _first_edges(tiles, edge_ptr, example, layout)
+            d_f, d_b = messages_of(tiles, d_state, example, layout)
+            lanes = d_f.shape[3]
+            for line in range(tiles.shapes[example, layout]):
+                for p in range(d_f.shape[1] - 1):
+                    edge = first + line * by_line + p * along
+                    for x in range(n_rows):
+                        at = n_labels - n_rows + x
+                        d_f[line // lanes, p + 1, x, line % lanes] = d_messages[2 * edge + 1, at]
+                        d_b[line // lanes, p, x, line % lanes] = d_messages[2 * edge, at]
+
+
+@kernel
+def _marginals(tiles, state, q1, mu):
+    """Marginals of the nodes; `q1` is scratch."""
+    n_labels, n_rows = tiles.sizes
+    for example in range(len(tiles.shapes)):
+        height, width = tiles.shapes[example]
+        f0, b0 = messages_of(tiles, state, example, 0)
+        f1, b1 = messages_of(tiles, state, example, 1)
+        q = array_of(tiles, q1, example, 1)
+        cross(f0, b0, tiles.rho[example, 0], array_of(tiles, tiles.unary[0], example, 0), q)
+        lanes = q.shape[3]
+        belief = np.empty((n_rows, lanes))
+        for s in range(q.shape[0]):
+            for row in range(height):
+                before, after, known = f1[s, row], b1[s, row], q[s, row]
+                joint(
+                    before.reshape(-1),
+                    after.reshape(-1),
+                    tiles.rho[example, 1],
+                    known.reshape(-1),
+                    belief.reshape(-1),
+                )
+                for lane in range(min(lanes, width - s * lanes)):
+                    node = tiles.node_ptr[example] + row * width + s * lanes + lane
+                    total = 1.0 if n_rows < n_labels else 0.0
+                    mu[node, 0] = 1.0
+                    for x in range(n_rows):
+                        value = belief[x, lane]
+                        mu[node, n_labels - n_rows + x] = value
+                        total += value
+                    for x in range(n_labels):
+                        mu[node, x] /= total
+
+
+@kernel
+def _marginals_vjp(tiles, mu, d_mu, d_state, d_unary1):
+    """Adjoints of messages and of theta in layout 1; adds to both."""
+    n_labels, n_rows = tiles.sizes
+    for example in range(len(tiles.shapes)):
+        height, width = tiles.shapes[example]
+        d_q = array_of(tiles, d_unary1, example, 1)
+        lanes = d_q.shape[3]
+        for node in range(height * width):
+            row, column, at = node // width, node % width, tiles.node_ptr[example] + node
+            mean = 0.0
+            for x in range(n_labels):
+                mean += mu[at, x] * d_mu[at, x]
+            for x in range(n_rows):
+                i = n_labels - n_rows + x
+                d_q[column // lanes, row, x, column % lanes] = mu[at, i] * (d_mu[at, i] - mean)
+        d_f0, d_b0 = messages_of(tiles, d_state, example, 0)
+        d_f1, d_b1 = messages_of(tiles, d_state, example, 1)
+        cross_vjp(d_q, tiles.rho[example, 0], d_f0, d_b0)
+        _add_scaled(tiles.rho[example, 1], d_q.reshape(-1), d_f1.reshape(-1), d_b1.reshape(-1))
+
+
+@vector_kernel
+def _add_scaled(rho, d_q, d_f, d_b):
+    for i in range(len(d_q)):
+        d_f[i] += rho * d_q[i]
+        d_b[i] += rho * d_q[i]
+
+
+@kernel
+def _changes(tiles, before, after, active):
+    """Largest change of a message, scaled to a maximum of 1, in each active example."""
+    changes = np.zeros(len(active))
+    for example in range(len(active)):
+        if active[example]:
+            for layout in range(2):
+                f_old, b_old = messages_of(tiles, before, example, layout)
+                f, b = messages_of(tiles, after, example, layout)
+                changes[example] = max(changes[example], _change(f_old, f), _change(b_old, b))
+    return changes
+
+
+@kernel
+def _change(old, new):
+    largest = 0.0
+    n_tiles, positions, n_rows, lanes = old.shape
+    for t in range(n_tiles):
+        for p in range(positions):
+            for lane in range(lanes):
+                top_old, top_new = 1.0, 1.0
+                if n_rows > 1:
+                    top_old, top_new = 0.0, 0.0
+                for x in range(n_rows):
+                    top_old = max(top_old, old[t, p, x, lane])
+                    top_new = max(top_new, new[t, p, x, lane])
+                if n_rows == 1:  # the first label, of which there is no number
+                    largest = max(largest, abs(1.0 / top_old - 1.0 / top_new))
+                for x in range(n_rows):
+                    change = abs(old[t, p, x, lane] / top_old - new[t, p, x, lane] / top_new)
+                    largest = max(largest, change)
+    return largest
+
+
+class LatticeEngine:
+    """Messages on lattices of four neighbours, undamped and with one weight a direction.
+
+    Parameters
+    ----------
+    plan : Plan
+        How to pass messages.
+    theta : Potentials
+        Potentials.
+    maximise : bool
+        Whether messages maximise instead of summing.
+    kind : int
+        What `kinds` says of all these lattices.
+    """
+
+    @staticmethod
+    def kinds(plan, theta):
+        """Tell how each example can be done in tiles: 0 for not at all, 1 if tables are shared, 2 if not.
+
+        3 and 4 are the same for two labels that are not a ratio, since one of them is forbidden somewhere.
+        A message's range is at most that of its table divided by rho. So the range of any product is bounded
+        by what stands here, unless a pair is forbidden.
+        """
+        graph = plan.graph
+        kinds = lattice_kinds(graph)
+        if plan.damping > 0 or theta.unary.shape[1] < 2 or not kinds.any():
+            return np.zeros_like(kinds)
+        kinds[~one_value_a_direction(graph, plan.rho)] = 0
+        tables = theta.tables.reshape(len(theta.tables), -1)
+        rho = at_edges(plan.rho, first_edges(graph), 1.0).min(axis=1)
+        total = _ranges(theta.unary, graph.node_ptr, False) + 5 * _ranges(tables, graph.table_ptr, True) / rho
+        kinds[total > _RANGE] = 0
+        if theta.unary.shape[1] == 2:
+            forbidden = graph.node_example[(theta.unary == -np.inf).any(axis=1)]
+            kinds[forbidden] += 2 * (kinds[forbidden] > 0) * (kinds[forbidden] < 3)
+        return kinds
+
+    def __init__(self, plan, theta, maximise, kind):
+        graph, n_labels = plan.graph, theta.unary.shape[1]
+        self.theta, self.edge_ptr, self.maximise, self.measure = theta, graph.edge_ptr, maximise, plan.tol > 0
+        n_rows = 1 if n_labels == 2 and kind < 3 and not maximise else n_labels
+        sizes = np.array([n_labels, n_rows])
+        shapes = [[dimensions(*shape, layout, n_rows) for layout in (0, 1)] for shape in graph.shapes]
+        shapes = np.array(shapes).reshape(-1, 2, 4)
+        start = np.concatenate([np.zeros((1, 2), np.int64), np.cumsum(shapes.prod(axis=2), axis=0)])
+        self.first_edges = first_edges(graph)
+        rho = at_edges(plan.rho, self.first_edges, 1.0)
+        self.untied = kind % 2 == 0
+        gaps = shapes[:, :, 0] * (shapes[:, :, 1] - 1) * shapes[:, :, 3] * n_labels**2
+        table_start = np.concatenate([np.zeros((1, 2), np.int64), np.cumsum(gaps, axis=0)])
+        unary = np.zeros(start[-1, 0]), np.zeros(start[-1, 1])
+        tiles = Tiles(graph.shapes, sizes, graph.node_ptr, start, table_start, rho, unary, unary)
+        self.tiles = tiles._replace(tables=self._enter_tables(tiles, graph, theta.tables))
+        _enter_unary(self.tiles, theta.unary, unary[1])
+        exponentials(unary[1])
+        unary[0][:] = 1.0
+        _swap(self.tiles, unary[1], unary[0])
+        # Lanes without a line stay 1 in it for ever, so that nothing there is impossible.
+        self.scratch = np.ones(start[-1, 0]), np.ones(start[-1, 1])
+        self.row_ptr = 2 * start.sum(axis=1)
+
+    def _enter_tables(self, tiles, graph, tables):
+        if self.untied:
+            inside = tuple(np.zeros(size) for size in tiles.table_start[-1])
+            for layout in (0, 1):
+                _enter_tables(tiles, self.edge_ptr, tables, layout, inside[layout])
+                exponentials(inside[layout])
+            return inside
+        self.table_of = at_edges(graph.edge_table, self.first_edges, -1)
+        inside = []
+        for layout in (0, 1):
+            chosen = tables[self.table_of[:, layout]]
+            chosen = np.exp(
+                (chosen - chosen.max(axis=(1, 2), keepdims=True)) / tiles.rho[:, layout, None, None]
+            )
+            inside.append(np.ascontiguousarray(np.stack([chosen, chosen.transpose(0, 2, 1)], axis=1)))
+        return tuple(inside)
+
+    def start(self):
+        return np.ones((self.row_ptr[-1], 1))
+
+    def step(self, state, active):
+        before = state.copy() if self.measure else None
+        for layout in (0, 1):  # right and left, then down and up
+            sweeps(self.tiles, layout, state[:, 0], active, self.maximise, self.scratch[layout])
+        return _changes(self.tiles, before[:, 0], state[:, 0], active) if self.measure else None
+
+    def step_vjp(self, adjoint, before, after, active, d_state):
+        d_unary, d_tables, (d_q, d_b_before) = adjoint
+        # Columns were swept last, and had seen what the rows had just said.
+        for layout, seen in ((1, after), (0, before)):
+            d_q.fill(0.0)
+            d_b_before.fill(0.0)
+            sweeps_vjp(
+                self.tiles,
+                layout,
+                seen[:, 0],
+                before[:, 0],
+                after[:, 0],
+                active,
+                d_state[:, 0],
+                d_unary[layout],
+                d_tables[layout],
+                self.scratch[layout],
+                d_q,
+                d_b_before,
+            )
+
+    def messages(self, state):
+        messages = np.zeros((2 * self.edge_ptr[-1], self.tiles.sizes[0]))
+        with np.errstate(divide="ignore"):  # by kernels that are not compiled
+            _leave_messages(self.tiles, self.edge_ptr, state[:, 0], messages)
+        return messages
+
+    def enter(self, d_messages):
+        d_state = np.zeros((self.row_ptr[-1], 1))
+        _enter_adjoints(self.tiles, self.edge_ptr, d_messages, d_state[:, 0])
+        return d_state
+
+    def marginals(self, state):
+        mu = np.empty_like(self.theta.unary)
+        _marginals(self.tiles, state[:, 0], self.scratch[1], mu)
+        return mu
+
+    def marginals_vjp(self, adjoint, state, mu, d_mu):
+        d_state = np.zeros((self.row_ptr[-1], 1))
+        d_unary, _, _ = adjoint
+        _marginals_vjp(self.tiles, mu, d_mu, d_state[:, 0], d_unary[1])
+        return d_state
+
+    def new_adjoint(self):
+        d_unary = tuple(np.zeros_like(part) for part in self.tiles.unary)
+        d_tables = tuple(np.zeros_like(part) for part in self.tiles.tables)
+        size = max(len(part) for part in d_unary)
+        return d_unary, d_tables, (np.empty(size), np.empty(size))
+
+    def leave(self, adjoint):
+        (d_unary0, d_unary1), d_inside, _ = adjoint
+        d_theta = Potentials(np.zeros_like(self.theta.unary), np.zeros_like(self.theta.tables))
+        _leave_unary(self.tiles, d_unary0, d_unary1, d_theta.unary)
+        for layout in (0, 1):
+            if self.untied:
+                _leave_tables(self.tiles, self.edge_ptr, d_inside[layout], layout, d_theta.tables)
+            else:
+                d_tables = d_inside[layout][:, 0] + d_inside[layout][:, 1].transpose(0, 2, 1)
+                has = self.table_of[:, layout] >= 0
+                d_theta.tables[self.table_of[has, layout]] += (
+                    d_tables[has] / self.tiles.rho[has, layout, None, None]
+                )
+        return d_theta
+
+
+def lattice_kinds(graph):
+    """Tell the kind of each example: 1 for a lattice of four neighbours whose directions have one table each.
+
+    2 where each edge has its own table, 0 for everything else.
+    """
+    height, width = graph.shapes.T
+    n_edges = np.diff(graph.edge_ptr)
+    is_lattice = (n_edges > 0) & (n_edges == height * (width - 1) + width * (height - 1))
+    tied, untied = one_value_a_direction(graph, graph.edge_table), np.diff(graph.table_ptr) == n_edges
+    return is_lattice * np.where(tied, 1, 2 * untied)
+
+
+def first_edges(graph):
+    """The first edge of each example and direction, -1 where there is none: (n_examples, 2)."""
+    height, width = graph.shapes.T
+    start = graph.edge_ptr[:-1]
+    first = np.stack([start, start + height * (width - 1)], axis=1)
+    return np.where(np.stack([width, height], axis=1) > 1, first, -1)
+
+
+def at_edges(values, edges, otherwise):
+    """Values at some edges, and something else at -1."""
+    return np.where(edges >= 0, values[edges], otherwise)
+
+
+@kernel
+def one_value_a_direction(graph, values):
+    """Whether all edges of a direction have one value, for each example that is a lattice."""
+    alike = np.ones(len(graph.shapes), dtype=np.bool_)
+    for example in range(len(alike)):
+        height, width = graph.shapes[example]
+        first, last = graph.edge_ptr[example], graph.edge_ptr[example + 1]
+        vertical = first + height * (width - 1)
+        for edge in range(first, last):
+            alike[example] &= values[edge] == values[first if edge < vertical else vertical]
+    return alike
