@@ -107,9 +107,13 @@ class Batch(_Arrays):
 
     #: Whether the examples have to be loaded before each evaluation.
     is_lazy = False
+    #: ``recipe(X)`` gives graph and V again, if it is known how: then these are not sent to other processes.
+    recipe = None
 
     def __reduce__(self):
-        return Batch, tuple(self)
+        if self.recipe is None:
+            return Batch, tuple(self)
+        return _remade, (self.recipe, self.X, self.y, self.weight, self.site_weight)
 
     def made(self, loaded):
         """Return the batch itself: nothing has to be loaded."""
@@ -160,6 +164,13 @@ class Batch(_Arrays):
     def without_edges(self):
         """Return the batch of the independent model: the same sites, no edges."""
         return self._replace(graph=without_edges(self.graph), V=self.V[:0])
+
+
+def _remade(recipe, X, y, weight, site_weight):
+    graph, V = recipe(X)
+    batch = Batch(graph, X, V, y, weight, site_weight)
+    batch.recipe = recipe
+    return batch
 
 
 def potentials(weights, batch):

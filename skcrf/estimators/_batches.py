@@ -143,10 +143,11 @@ def make_batches(fields, y, reading, parts, weight):
     return [
         image_batch(
             [fields.features[i] for i in chosen],
-            [graph_of(fields.shapes[i]) for i in chosen],
+            [fields.shapes[i] for i in chosen],
             [y[i].ravel() for i in chosen],
             weight[chosen],
             reading,
+            graph_of,
         )
         for chosen in parts
     ]
@@ -198,31 +199,71 @@ def _table_batch(X, y, reading, chosen, weight):
     return Batch(isolated(len(chosen)), X[rows], V, y[rows], weight[rows], site_weight)
 
 
-def image_batch(features, graphs, labels, weight, reading):
+class Recipe(NamedTuple):
+    """How the structure of a batch of fields is made.
+
+    Attributes
+    ----------
+    structure : object
+        Says which graph and edge features an example has.
+    shapes : list of tuple
+        Shape of the labels of each example.
+    """
+
+    structure: object
+    shapes: list
+
+    def __call__(self, X, graph_of=None):
+        """Make graph and edge features.
+
+        Parameters
+        ----------
+        X : ndarray of shape (n_sites, n_features)
+            Features of all sites.
+        graph_of : callable, default=None
+            From the shape of an example to its graph; None for that of the structure.
+
+        Returns
+        -------
+        graph : Graph
+            Structure of the batch.
+        V : ndarray of shape (n_tables, n_edge_features)
+            Features of the tables.
+        """
+        graphs = [(graph_of or self.structure.graph)(shape) for shape in self.shapes]
+        examples = np.split(X, np.cumsum([graph.n_nodes for graph in graphs])[:-1])
+        V = [self.structure.edge_values(*each) for each in zip(graphs, examples, strict=True)]
+        return pack(graphs), _joined(V)
+
+
+def image_batch(features, shapes, labels, weight, reading, graph_of=None):
     """Make a batch of fields.
 
     Parameters
     ----------
     features : list of ndarray of shape (n_sites, n_features)
         Features of each example.
-    graphs : list of Graph
-        Graph of each example.
+    shapes : list of tuple
+        Shape of the labels of each example.
     labels : list of ndarray of shape (n_sites,)
         Labels of each example, -1 where hidden.
     weight : ndarray of shape (n_examples,)
         Weights.
     reading : Reading
         How they are put together.
+    graph_of : callable, default=None
+        From the shape of an example to its graph; None for that of the structure.
 
     Returns
     -------
     batch : Batch
         The examples.
     """
-    V = [reading.structure.edge_values(graph, X) for graph, X in zip(graphs, features, strict=True)]
-    y = _joined(labels)
-    site_weight = _site_weight(y, reading.class_weights)
-    return Batch(pack(graphs), _joined(features), _joined(V), y, weight, site_weight)
+    X, y, recipe = _joined(features), _joined(labels), Recipe(reading.structure, shapes)
+    graph, V = recipe(X, graph_of)
+    batch = Batch(graph, X, V, y, weight, _site_weight(y, reading.class_weights))
+    batch.recipe = recipe
+    return batch
 
 
 def _joined(arrays):
@@ -343,7 +384,7 @@ class LazyBatch(NamedTuple):
         images, labels = loaded
         return image_batch(
             [image.reshape(-1, image.shape[2]) for image in images],
-            [self.reading.structure.graph(image.shape[:2]) for image in images],
+            [image.shape[:2] for image in images],
             labels,
             self.weight,
             self.reading,

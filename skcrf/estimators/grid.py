@@ -78,7 +78,8 @@ class GridCRFClassifier(BaseFieldClassifier):
     approximate inference predicts with it fit the labels, and `predict_proba` gives these marginals back.
 
     X is a sequence of images of shape (height, width) or (height, width, n_features), which may differ
-    in size; y a sequence of label images of shape (height, width). A plain table X of shape
+    in size; y a sequence of label images of shape (height, width). Each may be a sequence that loads an image
+    when asked for it, such as `skcrf.datasets.LazyImages`, for data larger than memory. A plain table X of shape
     (n_samples, n_features) with labels y of shape (n_samples,) means images of one pixel each, and the
     model is multinomial logistic regression.
 
@@ -103,7 +104,9 @@ class GridCRFClassifier(BaseFieldClassifier):
     edge_features : {"bias", "contrast"} or transformer, default="bias"
         Features of a pair of neighbours, which have their own weights in each direction. "bias" is a
         constant; "contrast" adds the norm of the difference of the two pixels' features; a transformer
-        adds what it makes of the absolute differences, an array of shape (n_edges, n_features).
+        adds what it makes of the absolute differences, an array of shape (n_edges, n_features). It is
+        fitted to the edges of images that are spread evenly over X, to all of them unless that takes
+        more than about 2**24 numbers.
     max_iter : int, default=100
         Iterations of the optimizer at most.
     tol : float, default=1e-4
@@ -115,11 +118,13 @@ class GridCRFClassifier(BaseFieldClassifier):
     classes : array-like of shape (n_classes,), default=None
         All labels, for training sets that may lack some; None for those in y.
     n_jobs : int, default=None
-        Number of threads. The result does not depend on it.
+        Number of threads. The result does not depend on it. Under ``joblib.parallel_config(backend="dask")``
+        the workers of the cluster do the work instead.
     warm_start : bool, default=False
         Whether `fit` starts from the weights of the last fit.
     verbose : int, default=0
-        Whether to print the objective in each iteration; see `set_callbacks` for progress bars.
+        Whether to print the objective in each iteration; from 2 on also how many of its batches are done,
+        in evaluations that take seconds. See `set_callbacks` for progress bars.
     random_state : int, RandomState instance or None, default=None
         Seed of mini-batch optimizers.
 
