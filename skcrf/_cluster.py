@@ -148,23 +148,23 @@ class Cluster:
             share, number = self.places[id(batch)]
             wanted.setdefault(share, {})[i] = number
         self.progress.start(title, len(batches))
-        self.finished = Queue()
+        self.queue = Queue()
         losses, results = dict.fromkeys(wanted, 0), dict.fromkeys(range(len(batches)))
         done, alive = 0, self._alive()
         try:
             for share, numbers in wanted.items():
                 losses[share] = self._submit(share, function, [*numbers.values()], alive, losses[share])
             while self.tasks:
-                share, found, error = self._next()
-                if error is not None:
-                    share.worker = None
-                    losses[share] = self._count(share, losses[share], error)
-                    numbers = [*wanted[share].values()]
-                    losses[share] = self._submit(share, function, numbers, alive, losses[share])
-                    continue
-                results.update(zip(wanted[share], found, strict=True))
-                done += len(found)
-                self.progress.tell(done)
+                for share, found, error in self._finished():
+                    if error is None:
+                        results.update(zip(wanted[share], found, strict=True))
+                        done += len(found)
+                        self.progress.tell(done)
+                    else:
+                        share.worker = None
+                        losses[share] = self._count(share, losses[share], error)
+                        numbers = [*wanted[share].values()]
+                        losses[share] = self._submit(share, function, numbers, alive, losses[share])
         finally:  # nothing goes on after an error or an interrupt
             self._drop(self.tasks)
             self.tasks.clear()
@@ -203,7 +203,7 @@ class Cluster:
             pure=False,  # asked again, it is done again
         )
         self.tasks[task] = share
-        task.add_done_callback(self.finished.put)
+        task.add_done_callback(self.queue.put)
         return losses
 
     def _send(self, share):
@@ -220,27 +220,23 @@ class Cluster:
             share.pieces.append(self.client.scatter(piece, **options))
         share.worker = worker
 
-    def _next(self):
-        """Wait for a share that is done: the share, its results, and what happened if it was lost."""
-        while True:
-            try:
-                task = self.finished.get(timeout=_LOOK)
-            except Empty:
-                alive = self._alive()
-                gone = [task for task, share in self.tasks.items() if share.worker not in alive]
-                if not gone:
-                    continue
-                self._drop(gone[:1])
-                return self.tasks.pop(gone[0]), None, OSError(f"{gone[0]} was on a worker that is gone")
-            share = self.tasks.pop(task, None)
-            if share is None:  # it was given up before
-                continue
-            if task.status == "error" and type(task.exception()).__name__ != "KilledWorker":
-                task.result()  # raises what the function raised
-            try:
-                return share, task.result(), None
-            except (Exception, asyncio.CancelledError) as error:
-                return share, None, error
+    def _finished(self):
+        """Wait for shares that are done; a list of share, results, and what happened if it was lost."""
+        try:
+            ready = [self.queue.get(timeout=_LOOK)]
+        except Empty:
+            alive = self._alive()
+            gone = [task for task, share in self.tasks.items() if share.worker not in alive]
+            self._drop(gone)
+            return [(self.tasks.pop(task), None, OSError("the worker is gone")) for task in gone]
+        while not self.queue.empty():
+            ready.append(self.queue.get())
+        ready = {task: self.tasks.pop(task) for task in ready if task in self.tasks}  # others were dropped
+        try:
+            found = self.client.gather([*ready])  # one round trip for all of them
+        except (Exception, asyncio.CancelledError):
+            return [(share, *_result(task)) for task, share in ready.items()]
+        return [(share, one, None) for share, one in zip(ready.values(), found, strict=True)]
 
     def _alive(self):
         """Ask which workers there are, with their numbers of threads; wait a while if there is none."""
@@ -269,3 +265,13 @@ class Cluster:
         if futures:
             with suppress(*_LOST, RuntimeError):  # where the client is closed, there is nothing to drop
                 self.client.cancel(futures)
+
+
+def _result(task):
+    """Give the results of a task and None, or None and why it was lost; raise what the function raised."""
+    if task.status == "error" and type(task.exception()).__name__ != "KilledWorker":
+        task.result()
+    try:
+        return task.result(), None
+    except (Exception, asyncio.CancelledError) as error:
+        return None, error

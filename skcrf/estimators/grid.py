@@ -78,10 +78,10 @@ class GridCRFClassifier(BaseFieldClassifier):
     approximate inference predicts with it fit the labels, and `predict_proba` gives these marginals back.
 
     X is a sequence of images of shape (height, width) or (height, width, n_features), which may differ
-    in size; y a sequence of label images of shape (height, width). Each may be a sequence that loads an image
-    when asked for it, such as `skcrf.datasets.LazyImages`, for data larger than memory. A plain table X of shape
-    (n_samples, n_features) with labels y of shape (n_samples,) means images of one pixel each, and the
-    model is multinomial logistic regression.
+    in size; y a sequence of label images of shape (height, width). Each may be a sequence that loads an
+    image when asked for it, such as `skcrf.datasets.LazyImages`, for data larger than memory. A plain table X
+    of shape (n_samples, n_features) with labels y of shape (n_samples,) means images of one pixel each, and
+    the model is multinomial logistic regression.
 
     Parameters
     ----------
