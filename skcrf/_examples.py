@@ -115,6 +115,24 @@ def _ndim(example):
         return 0
 
 
+def any_lazy(X, Y):
+    """Tell whether examples or their labels are loaded when asked for; the labels of a table never are.
+
+    Parameters
+    ----------
+    X : object
+        Examples.
+    Y : object
+        Their labels, or None.
+
+    Returns
+    -------
+    lazy : bool
+        Whether one of them is.
+    """
+    return is_lazy(X) or (is_lazy(Y) and not is_table(X))
+
+
 def like_container(X, results):
     """Put one result an example into the kind of container that X is.
 

@@ -60,7 +60,7 @@ def workers(n_jobs, *, verbose=0, name=""):
 def _dask_client():
     """Find the client of joblib's active backend; None if that is another, or this is a task of dask's."""
     backend, _ = get_active_backend()
-    if type(backend).__name__ != "DaskDistributedBackend":
+    if not _is_dask(backend):
         return None
     from distributed import get_worker
 
@@ -71,9 +71,13 @@ def _dask_client():
     return None  # a task that waits for other tasks could block the cluster: it does the work itself
 
 
+def _is_dask(backend):
+    return type(backend).__name__ == "DaskDistributedBackend"  # by name: its class is there only with dask
+
+
 def _n_threads(n_jobs):
     backend, configured = get_active_backend()
-    if type(backend).__name__ == "DaskDistributedBackend":  # counts the cores of the whole cluster
+    if _is_dask(backend):  # it would count the cores of the whole cluster
         n_jobs, configured = n_jobs or 1, None
     with parallel_config(backend="threading", n_jobs=configured):
         return effective_n_jobs(n_jobs)

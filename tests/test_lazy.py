@@ -5,6 +5,7 @@ import pickle
 import threading
 import time
 import weakref
+from collections import deque
 
 import numpy as np
 import pytest
@@ -405,3 +406,11 @@ def test_what_is_refused(images):
         with pytest.raises(ValueError, match=message):
             call()
     assert_same(est, quick().fit(X, Y))
+
+
+def test_labels_of_a_table_are_read_at_once():
+    X, y = np.random.default_rng(0).normal(size=(30, 2)), [0, 1, 1] * 10
+    est = quick().fit(X, y)
+    assert_same(quick().fit(X, deque(y)), est)
+    assert est.score(X, deque(y)) == est.score(X, y)
+    assert_array_equal(est.predict(X, deque(y)), y)

@@ -13,7 +13,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
-from skcrf._examples import check_weights, is_lazy
+from skcrf._examples import any_lazy, check_weights, is_lazy
 from skcrf._labels import Labels, LazyLabels, sorted_classes
 from skcrf._registry import resolve
 from skcrf.estimators._batches import (
@@ -214,7 +214,8 @@ class BaseFieldClassifier(ClassifierMixin, CallbackSupportMixin, BaseEstimator, 
     def _prepare(self, X, y, sample_weight, *, reset, classes=None):
         """Validate everything, set what does not depend on weights; return batches and zero weights."""
         fields = self._read(X, reset=reset)
-        kind = LazyLabels if is_lazy(y) else Labels
+        lazy_y = is_lazy(y) and not fields.is_table  # the labels of a table are read at once
+        kind = LazyLabels if lazy_y else Labels
         labels = kind(y, fields.shapes, missing_label=self.missing_label, name="y")
         if reset:
             self.classes_ = self._find_classes(labels, classes)
@@ -227,15 +228,15 @@ class BaseFieldClassifier(ClassifierMixin, CallbackSupportMixin, BaseEstimator, 
         for name, registry in self._components.items():
             setattr(self, f"{name}_", resolve(registry, getattr(self, name), name=name))
         weight = check_weights(sample_weight, len(fields.shapes))
-        encoded = None if is_lazy(y) else labels.encode(self.classes_)
-        counts = labels.counts(self.classes_) if is_lazy(y) else None
+        encoded = None if lazy_y else labels.encode(self.classes_)
+        counts = labels.counts(self.classes_) if lazy_y else None
         n_labels, totals = count_labels(encoded, counts, weight, len(self.classes_), fields.is_table)
         reading = self._reading(self._class_weights(totals))
         keep = np.flatnonzero((n_labels > 0) & (weight > 0))
         chosen = partition(
             keep, fields.sizes, self.optimizer_.batch_size, check_random_state(self.random_state)
         )
-        if fields.is_lazy or is_lazy(y):
+        if fields.is_lazy or lazy_y:
             batches = lazy_batches(X, y, reading, chosen, weight, fields.shapes, n_labels)
         else:
             batches = make_batches(fields, encoded, reading, chosen, weight)
@@ -328,7 +329,7 @@ class BaseFieldClassifier(ClassifierMixin, CallbackSupportMixin, BaseEstimator, 
     def _infer(self, X, Y, n_directions=0):
         """Infer the marginals of the sites, or of the edges in so many directions."""
         check_is_fitted(self)
-        if is_lazy(X) or is_lazy(Y):
+        if any_lazy(X, Y):
             batches, is_table = self._lazy_batches(X, Y), False
         else:
             fields = self._read(X, reset=False)
@@ -425,7 +426,7 @@ class BaseFieldClassifier(ClassifierMixin, CallbackSupportMixin, BaseEstimator, 
         score : float
             Accuracy.
         """
-        if is_lazy(X) or is_lazy(y):
+        if any_lazy(X, y):
             return lazy_accuracy(self.predict, X, y, sample_weight, self.missing_label)
         labels = self.predict(X)
         return pooled_accuracy(y, labels, missing_label=self.missing_label, sample_weight=sample_weight)
