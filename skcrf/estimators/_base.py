@@ -20,10 +20,10 @@ from skcrf.estimators._batches import (
     Reading,
     class_weights_of,
     count_labels,
-    lazy_batches,
     make_batches,
     partition,
 )
+from skcrf.estimators._lazy import lazy_batches
 from skcrf.estimators._learning import Monitor, all_or_nothing, independent_weights
 from skcrf.estimators._predicting import Marginals, by_example, lazy_accuracy, map_examples
 from skcrf.features import Weights, zero_weights
@@ -330,7 +330,9 @@ class BaseFieldClassifier(ClassifierMixin, CallbackSupportMixin, BaseEstimator, 
         """Infer the marginals of the sites, or of the edges in so many directions."""
         check_is_fitted(self)
         if any_lazy(X, Y):
-            batches, is_table = self._lazy_batches(X, Y), False
+            # One example each: how many would go together is known only after they were loaded.
+            parts, is_table = [[i] for i in range(len(X))], False
+            batches = lazy_batches(X, Y, self._reading(), parts, np.ones(len(X)))
         else:
             fields = self._read(X, reset=False)
             known = None
@@ -347,14 +349,6 @@ class BaseFieldClassifier(ClassifierMixin, CallbackSupportMixin, BaseEstimator, 
         if not all(converged for *_, converged in results):
             _warn(*self._not_inferred())
         return by_example(X, results, is_table=is_table)
-
-    def _lazy_batches(self, X, Y):
-        if len(X) == 0:
-            raise ValueError("X is empty: expected at least one image.")
-        if Y is not None and len(Y) != len(X):
-            raise ValueError(f"Y holds {len(Y)} examples, but X holds {len(X)}.")
-        # One example each: how many would go together is known only after they were loaded.
-        return lazy_batches(X, Y, self._reading(), [[i] for i in range(len(X))], np.ones(len(X)))
 
     def predict_proba(self, X, Y=None):
         """Infer the marginals of every site.
