@@ -1,14 +1,80 @@
-"""The border between what users hold and arrays: containers, images, labels, weights.
+"""The border between what users hold and arrays: containers, images, weights.
 
 Everything here refuses bad input with the name of the argument and the index of the example.
 """
 
-from numbers import Real
+from collections.abc import Sequence
 
 import numpy as np
 from scipy import sparse
-from sklearn.utils import assert_all_finite, column_or_1d
-from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils import assert_all_finite
+
+
+def is_lazy(X):
+    """Tell whether X is a sequence that makes or loads an example when asked for it.
+
+    Parameters
+    ----------
+    X : object
+        What the user passed.
+
+    Returns
+    -------
+    lazy : bool
+        True for what has a length and items, and is no list, tuple, array, table, text or dictionary.
+    """
+    if isinstance(X, (list, tuple, str, bytes, dict, np.ndarray)) or sparse.issparse(X):
+        return False
+    if isinstance(X, Sequence):
+        return True
+    if any(hasattr(X, name) for name in ("__array__", "__dataframe__", "iloc")):
+        return False
+    return hasattr(X, "__len__") and hasattr(X, "__getitem__")
+
+
+class Source:
+    """Some examples of a sequence, which are asked for one at a time and not kept.
+
+    Parameters
+    ----------
+    sequence : sequence
+        The examples.
+    name : str
+        What to call them in messages.
+    index : ndarray of shape (n_examples,), default=None
+        Which of them; None for all.
+    """
+
+    def __init__(self, sequence, name, index=None):
+        index = np.arange(len(sequence)) if index is None else np.asarray(index)
+        self.name, self.index, self.places = name, index, index
+        if isinstance(sequence, Source):
+            sequence, self.index, self.places = (
+                sequence.sequence,
+                sequence.index[index],
+                sequence.places[index],
+            )
+        self.sequence = sequence
+        # What is sent elsewhere must not hold more than the chosen examples, where that can be had.
+        sequence = sequence.to_numpy() if hasattr(sequence, "iloc") else sequence
+        if isinstance(sequence, (list, tuple, np.ndarray)):
+            self.sequence, self.places = [sequence[i] for i in self.places], np.arange(len(index))
+        elif hasattr(sequence, "shape"):
+            self.sequence, self.places = sequence[self.places], np.arange(len(index))
+
+    def __len__(self):
+        return len(self.index)
+
+    def __getitem__(self, i):
+        place = int(self.places[i])
+        try:
+            return self.sequence[place]
+        except Exception as error:
+            raise RuntimeError(f"{self.called(i)} could not be loaded: {error!r}") from error
+
+    def called(self, i):
+        """Name an example in messages."""
+        return f"{self.name}[{self.index[i]}]"
 
 
 def is_table(X):
@@ -25,6 +91,8 @@ def is_table(X):
         False for sequences of images; True for all else, so that scikit-learn's own validation
         explains what is wrong with it.
     """
+    if is_lazy(X):
+        return False
     if hasattr(X, "iloc") and X.ndim == 1:  # a pandas Series, of images perhaps
         return is_table(X.to_numpy())
     if sparse.issparse(X) or hasattr(X, "__dataframe__") or hasattr(X, "iloc"):
@@ -35,7 +103,7 @@ def is_table(X):
         return X.ndim < 3
     if hasattr(X, "__array__"):
         return is_table(np.asarray(X))
-    if hasattr(X, "__getitem__") and hasattr(X, "__len__") and not isinstance(X, (str, bytes, dict)):
+    if isinstance(X, (list, tuple)):
         return len(X) > 0 and all(_ndim(example) < 2 for example in X)
     return True
 
@@ -45,6 +113,24 @@ def _ndim(example):
         return np.ndim(example)
     except ValueError:  # a ragged nested list
         return 0
+
+
+def any_lazy(X, Y):
+    """Tell whether examples or their labels are loaded when asked for; the labels of a table never are.
+
+    Parameters
+    ----------
+    X : object
+        Examples.
+    Y : object
+        Their labels, or None.
+
+    Returns
+    -------
+    lazy : bool
+        Whether one of them is.
+    """
+    return is_lazy(X) or (is_lazy(Y) and not is_table(X))
 
 
 def like_container(X, results):
@@ -60,9 +146,9 @@ def like_container(X, results):
     Returns
     -------
     results : list, object ndarray, or ndarray
-        A list for a list, an object array for an object array, one ndarray for one ndarray.
+        A list for a list or what is lazy, an object array for an object array, one ndarray for one ndarray.
     """
-    if isinstance(X, np.ndarray) or (not isinstance(X, (list, tuple)) and hasattr(X, "__array__")):
+    if isinstance(X, np.ndarray) or (hasattr(X, "__array__") and not is_lazy(X)):
         if np.asarray(X).dtype != object:
             return np.stack(results)
         out = np.empty(len(results), dtype=object)
@@ -91,18 +177,39 @@ def as_images(X, *, name="X", n_features=None):
     """
     if len(X) == 0:
         raise ValueError(f"{name} is empty: expected at least one image.")
-    images = []
+    images, as_in = [], "in fit"
     for i, example in enumerate(X):
-        image = _as_image(example, f"{name}[{i}]")
+        images.append(as_image(example, f"{name}[{i}]", n_features, as_in))
         if n_features is None:
-            n_features = image.shape[2]
-        elif image.shape[2] != n_features:
-            raise ValueError(
-                f"{name}[{i}] has {image.shape[2]} features a pixel, but {n_features} are expected"
-                + (f", as in {name}[0]." if images else ", as in fit.")
-            )
-        images.append(image)
+            n_features, as_in = images[0].shape[2], f"in {name}[0]"
     return images
+
+
+def as_image(example, name, n_features=None, as_in="in fit"):
+    """Validate one image.
+
+    Parameters
+    ----------
+    example : array-like of shape (height, width) or (height, width, n_features)
+        The image.
+    name : str
+        What to call it in messages.
+    n_features : int, default=None
+        Number of features that it must have; None for any.
+    as_in : str, default="in fit"
+        Where that number comes from.
+
+    Returns
+    -------
+    image : ndarray of shape (height, width, n_features)
+        float32 or float64, C-ordered; a view of what came in where that is possible.
+    """
+    image = _as_image(example, name)
+    if n_features is not None and image.shape[2] != n_features:
+        raise ValueError(
+            f"{name} has {image.shape[2]} features a pixel, but {n_features} are expected, as {as_in}."
+        )
+    return image
 
 
 def _as_image(example, name):
@@ -135,155 +242,6 @@ def _as_image(example, name):
     return image
 
 
-class Labels:
-    """The labels of examples, with what is hidden.
-
-    Parameters
-    ----------
-    Y : sequence of array-like
-        One array of labels an example, masked where hidden; or one 1-D array, a label an example.
-    shapes : list of tuple
-        The shape that the labels of each example must have, () for tables.
-    missing_label : object, default=None
-        The value that stands for a hidden label; None for none.
-    name : str, default="Y"
-        What to call them in messages.
-
-    Attributes
-    ----------
-    values : list of ndarray
-        The labels of each example.
-    hidden : list of ndarray of bool
-        True where there is no label.
-    """
-
-    def __init__(self, Y, shapes, *, missing_label=None, name="Y"):
-        self.name = name
-        if Y is None:
-            raise ValueError(
-                f"This estimator requires y to be passed, but the target y is None ({name}=None)."
-            )
-        if shapes and shapes[0] == ():
-            examples = [_as_table_labels(Y)]
-            shapes = [(len(shapes),)]
-        else:
-            if not hasattr(Y, "__len__") or isinstance(Y, (str, bytes)):
-                raise TypeError(f"{name} must be a sequence of label images, got {type(Y).__name__}.")
-            examples = Y
-        if len(examples) != len(shapes):
-            raise ValueError(f"{name} holds {len(examples)} examples, but X holds {len(shapes)}.")
-        self.values, self.hidden = [], []
-        for i, (labels, shape) in enumerate(zip(examples, shapes, strict=True)):
-            values = np.ma.getdata(labels) if np.ma.isMaskedArray(labels) else np.asarray(labels)
-            if values.shape != tuple(shape):
-                raise ValueError(
-                    f"{name}[{i}] has shape {values.shape}, but X[{i}] needs labels of shape {tuple(shape)}: "
-                    "images are (height, width, n_features), labels (height, width), one image is [image]."
-                )
-            hidden = np.broadcast_to(np.ma.getmaskarray(labels), values.shape)
-            if missing_label is not None:
-                hidden = hidden | _equals(values, missing_label)
-            if values.dtype.kind == "f" and not hidden.all():
-                # masked and missing entries may well be nan
-                assert_all_finite(values[~hidden], input_name=name if len(examples) == 1 else f"{name}[{i}]")
-            self.values.append(values)
-            self.hidden.append(hidden)
-
-    def classes(self):
-        """Find the sorted union of the labels.
-
-        Returns
-        -------
-        classes : ndarray of shape (n_classes,)
-            All labels that are not hidden.
-        """
-        found = []
-        for i, (values, hidden) in enumerate(zip(self.values, self.hidden, strict=True)):
-            try:
-                labels = np.unique(values[~hidden])
-            except TypeError as error:
-                raise TypeError(
-                    f"{self.name}[{i}] holds labels that cannot be sorted ({error}), expected all numbers or "
-                    "all strings; mask hidden ones, or name their value by missing_label."
-                ) from error
-            if len(labels):
-                found.append(labels)
-        if not found:
-            raise ValueError(f"Every label in {self.name} is hidden: at least one is needed.")
-        return sorted_classes(found, name=self.name)
-
-    def encode(self, classes):
-        """Turn labels into indices of classes.
-
-        Parameters
-        ----------
-        classes : ndarray of shape (n_classes,)
-            Sorted labels.
-
-        Returns
-        -------
-        y : list of ndarray of int64
-            Indices into `classes`, -1 where hidden.
-        """
-        encoded = []
-        for i, (values, hidden) in enumerate(zip(self.values, self.hidden, strict=True)):
-            y = np.full(values.shape, -1, dtype=np.int64)
-            known = values[~hidden]
-            if known.dtype == object:
-                known = np.array(known.tolist(), dtype=None if len(known) else classes.dtype)
-            try:
-                index = np.searchsorted(classes, known).clip(max=len(classes) - 1)
-                unseen = known[classes[index] != known]
-            except TypeError:  # strings against numbers
-                index, unseen = None, known
-            if len(unseen):
-                raise ValueError(
-                    f"{self.name}[{i}] holds the label {unseen[:1].tolist()[0]!r}, "
-                    f"which is not among the classes {classes.tolist()}."
-                )
-            y[~hidden] = index
-            encoded.append(y)
-        return encoded
-
-    def encode_all(self, classes):
-        """Turn labels into indices of classes, all examples in one array.
-
-        Parameters
-        ----------
-        classes : ndarray of shape (n_classes,)
-            Sorted labels.
-
-        Returns
-        -------
-        y : ndarray of shape (n_sites,)
-            Indices into `classes` of all sites of all examples, -1 where hidden.
-        """
-        return np.concatenate([y.ravel() for y in self.encode(classes)])
-
-
-def sorted_classes(found, *, name):
-    """Merge labels into one sorted array of classes.
-
-    Parameters
-    ----------
-    found : list of array-like
-        Labels.
-    name : str
-        The argument they came from.
-
-    Returns
-    -------
-    classes : ndarray of shape (n_classes,)
-        Sorted union.
-    """
-    labels = [label for part in found for label in (part.tolist() if hasattr(part, "tolist") else part)]
-    if len({isinstance(label, str) for label in labels}) > 1:
-        raise TypeError(f"{name} mixes strings and numbers as labels.")
-    classes = np.unique(np.array(labels))
-    check_classification_targets(classes)
-    return classes
-
-
 def check_weights(sample_weight, n_examples):
     """Validate the weights of examples.
 
@@ -313,23 +271,3 @@ def check_weights(sample_weight, n_examples):
         i = int(np.argmin(good))
         raise ValueError(f"sample_weight[{i}] is {weight[i]}, expected a finite weight of at least 0.")
     return weight
-
-
-def _as_table_labels(Y):
-    labels = Y if np.ma.isMaskedArray(Y) else np.asarray(Y)
-    if labels.ndim > 1 and labels.shape[1:] != (1,):
-        raise ValueError(
-            f"y has shape {labels.shape}, but X is a table, whose rows have one label each. "
-            "If X is one image, pass [X] and [y]."
-        )
-    values = column_or_1d(np.ma.getdata(labels), warn=True)
-    hidden = np.ma.getmaskarray(labels).ravel()
-    return np.ma.masked_array(values, hidden) if hidden.any() else values
-
-
-def _equals(values, missing_label):
-    if isinstance(missing_label, Real) and np.isnan(missing_label):
-        return np.broadcast_to(
-            values != values, values.shape
-        )  # nan is the one value that differs from itself
-    return np.broadcast_to(values == missing_label, values.shape)

@@ -3,15 +3,18 @@
 ``theta(x_i) = coef . x_i + intercept`` and ``theta(x_i, x_j) = edge_coef . v_ij`` (D13 section 8.1).
 """
 
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 from sklearn.preprocessing import FunctionTransformer
 
-from skcrf.graph import Graph, Potentials
+from skcrf.graph import Graph, Potentials, without_edges
 
 # Rows of single-precision features that are widened at a time: small enough to stay in the cache.
 _ROWS = 2048
+# Rows that a constant is added to at a time.
+_TOGETHER = 64
 
 
 class Weights(NamedTuple):
@@ -72,8 +75,19 @@ def zero_weights(n_classes, n_features, n_edge_features):
     )
 
 
-class Batch(NamedTuple):
+class _Arrays(NamedTuple):
+    graph: Graph
+    X: np.ndarray
+    V: np.ndarray
+    y: np.ndarray
+    weight: np.ndarray
+    site_weight: np.ndarray | None
+
+
+class Batch(_Arrays):
     """Several examples, ready for evaluation.
+
+    What every evaluation needs and none changes is computed when first asked for, and kept.
 
     Attributes
     ----------
@@ -91,12 +105,72 @@ class Batch(NamedTuple):
         Weight of each site.
     """
 
-    graph: Graph
-    X: np.ndarray
-    V: np.ndarray
-    y: np.ndarray
-    weight: np.ndarray
-    site_weight: np.ndarray | None
+    #: Whether the examples have to be loaded before each evaluation.
+    is_lazy = False
+    #: ``recipe(X)`` gives graph and V again, if it is known how: then these are not sent to other processes.
+    recipe = None
+
+    def __reduce__(self):
+        if self.recipe is None:
+            return Batch, tuple(self)
+        return _remade, (self.recipe, self.X, self.y, self.weight, self.site_weight)
+
+    def made(self, loaded):
+        """Return the batch itself: nothing has to be loaded."""
+        return self
+
+    @property
+    def n_examples(self):
+        """Number of examples."""
+        return self.graph.n_examples
+
+    @property
+    def n_sites(self):
+        """Number of sites of all examples."""
+        return self.graph.n_nodes
+
+    @property
+    def nbytes(self):
+        """Size of the features and labels."""
+        return self.X.nbytes + self.V.nbytes + self.y.nbytes
+
+    @cached_property
+    def n_labels(self):
+        """Weight of the labelled sites; class weights do not count, as in `LogisticRegression`."""
+        labelled = self.graph.node_example[self.y >= 0]
+        return float(self.weight @ np.bincount(labelled, minlength=self.n_examples))
+
+    @cached_property
+    def scale(self):
+        """Potentials: what the derivative of the potentials is multiplied by; None if it is all 1."""
+        if (self.weight == 1.0).all():
+            return None
+        if self.n_examples == 1:
+            return Potentials(self.weight[0], self.weight[0])
+        unary, tables = self.weight[self.graph.node_example], self.weight[self.graph.table_example]
+        return Potentials(unary[:, None], tables[:, None, None])
+
+    @cached_property
+    def groups(self):
+        """List: the tables of each group of edges, a slice where they follow one another."""
+        groups = []
+        for group in range(int(self.graph.table_group.max(initial=-1)) + 1):
+            tables = np.flatnonzero(self.graph.table_group == group)
+            if len(tables) and tables[-1] - tables[0] + 1 == len(tables):
+                tables = slice(int(tables[0]), int(tables[-1]) + 1)  # a view instead of a copy
+            groups.append(tables)
+        return groups
+
+    def without_edges(self):
+        """Return the batch of the independent model: the same sites, no edges."""
+        return self._replace(graph=without_edges(self.graph), V=self.V[:0])
+
+
+def _remade(recipe, X, y, weight, site_weight):
+    graph, V = recipe(X)
+    batch = Batch(graph, X, V, y, weight, site_weight)
+    batch.recipe = recipe
+    return batch
 
 
 def potentials(weights, batch):
@@ -116,11 +190,12 @@ def potentials(weights, batch):
     """
     n_classes = len(weights.intercept)
     unary = np.empty((len(batch.X), n_classes))
-    for rows in _pieces(batch.X):
-        np.matmul(batch.X[rows].astype(np.float64, copy=False), weights.coef.T, out=unary[rows])
-    unary += weights.intercept
+    coef = np.ascontiguousarray(weights.coef.T)
+    for rows, X in _pieces(batch.X):
+        np.matmul(X, coef, out=unary[rows])
+    _add_to_rows(unary, weights.intercept)
     tables = np.empty((batch.graph.n_tables, n_classes, n_classes))
-    for tables_of_group, features in _groups(batch, weights):
+    for tables_of_group, features in _groups(batch):
         coef = weights.edge_coef[features].reshape(-1, n_classes**2)
         tables[tables_of_group] = (batch.V[tables_of_group] @ coef).reshape(-1, n_classes, n_classes)
     return Potentials(unary, tables)
@@ -144,30 +219,40 @@ def pull_back(d_theta, batch, weights):
         Derivative with respect to the weights.
     """
     coef = np.zeros_like(weights.coef)
-    for rows in _pieces(batch.X):
-        coef += d_theta.unary[rows].T @ batch.X[rows].astype(np.float64, copy=False)
+    for rows, X in _pieces(batch.X):
+        coef += d_theta.unary[rows].T @ X
+    intercept = np.ones(len(d_theta.unary)) @ d_theta.unary  # BLAS adds up columns faster than a sum does
     edge_coef = np.zeros_like(weights.edge_coef)
     d_tables = d_theta.tables.reshape(len(d_theta.tables), len(weights.intercept) ** 2)
-    for tables_of_group, features in _groups(batch, weights):
+    for tables_of_group, features in _groups(batch):
         d_coef = batch.V[tables_of_group].T @ d_tables[tables_of_group]
         edge_coef[features] = d_coef.reshape(edge_coef[features].shape)
-    return Weights(coef, d_theta.unary.sum(axis=0), edge_coef)
+    return Weights(coef, intercept, edge_coef)
 
 
 def _pieces(X):
     """Cut rows so that widening single precision never copies all features at once."""
     if X.dtype == np.float64:
-        return [slice(None)]
-    return [slice(start, start + _ROWS) for start in range(0, len(X), _ROWS)]
+        yield slice(None), X
+        return
+    wide = np.empty((min(_ROWS, len(X)), X.shape[1]))
+    for start in range(0, len(X), _ROWS):
+        piece = X[start : start + _ROWS]
+        np.copyto(wide[: len(piece)], piece)
+        yield slice(start, start + len(piece)), wide[: len(piece)]
 
 
-def _groups(batch, weights):
-    """For each group of edges, its tables and its edge features."""
+def _add_to_rows(rows, values):
+    """Add the same values to each row, in place, many rows at a time: short rows are slow one by one."""
+    whole = len(rows) - len(rows) % _TOGETHER
+    rows[:whole].reshape(-1, _TOGETHER * len(values))[:] += np.tile(values, _TOGETHER)
+    rows[whole:] += values
+
+
+def _groups(batch):
+    """For each group of edges that the batch has, its tables and its edge features."""
     n_features = batch.V.shape[1]
-    for group in range(len(weights.edge_coef) // n_features):
-        tables = np.flatnonzero(batch.graph.table_group == group)
-        if len(tables) and tables[-1] - tables[0] + 1 == len(tables):
-            tables = slice(tables[0], tables[-1] + 1)  # a view instead of a copy
+    for group, tables in enumerate(batch.groups):
         yield tables, slice(group * n_features, (group + 1) * n_features)
 
 

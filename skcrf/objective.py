@@ -1,50 +1,81 @@
 """The objective: from weights to a value and its gradient, summed over batches.
 
-The only place that runs in parallel. Batches do not depend on the number of jobs and their results are
-added in their order, so a fit gives the same bits with any `n_jobs`.
+Results are added in the order of the batches, so a fit gives the same bits with any number of workers.
 """
 
-from contextlib import contextmanager
-from functools import cache
+from collections import OrderedDict
+from typing import NamedTuple
 
 import numpy as np
-from sklearn.utils.parallel import Parallel, delayed
-from threadpoolctl import ThreadpoolController  # comes with scikit-learn
 
-from skcrf.features import potentials, pull_back
+from skcrf._workers import workers
+from skcrf.features import Weights, potentials, pull_back
+from skcrf.gradients import Backprop
+from skcrf.inference import BP, BaseInference
+from skcrf.losses import BaseLoss, UnivariateLogistic
+
+__all__ = ["Evaluation", "Objective", "workers"]
+
+# What an objective remembers: more evaluations than a line search takes, in as much memory at most.
+_EVALUATIONS = 64
+_BYTES = 2**24
 
 
-@cache
-def _libraries():
-    return ThreadpoolController()  # looking for libraries takes a while
+class Evaluation(NamedTuple):
+    """What is done with a batch; all that travels to where the batch is.
 
-
-@contextmanager
-def workers(n_jobs):
-    """Open a pool of threads.
-
-    Parameters
+    Attributes
     ----------
-    n_jobs : int or None
-        Number of threads, as in joblib.
-
-    Yields
-    ------
-    run : callable
-        ``run(function, batches)`` gives the list of what the function returns for each batch.
+    weights : Weights
+        Parameters.
+    loss : BaseLoss
+        The loss.
+    inference : BaseInference
+        The inference, wrapped by a gradient strategy.
+    edges : bool
+        Whether the model has edges.
     """
-    # One BLAS thread, with any n_jobs: sums then have one order, and cores are not asked for twice.
-    # Threads whatever the backend: kernels release the interpreter, and batches stay where they are.
-    with _libraries().limit(limits=1, user_api="blas"), Parallel(n_jobs=n_jobs, require="sharedmem") as pool:
-        yield lambda function, batches: pool(delayed(function)(batch) for batch in batches)
+
+    weights: Weights
+    loss: BaseLoss
+    inference: BaseInference
+    edges: bool = True
+
+    def __call__(self, batch):
+        """Evaluate the loss of a batch.
+
+        Parameters
+        ----------
+        batch : Batch
+            Some examples.
+
+        Returns
+        -------
+        value : float
+            Weighted sum of their losses.
+        gradient : ndarray of shape (n_weights,)
+            Its derivative.
+        converged : bool
+            Whether inference did, on all of them.
+        """
+        batch = batch if self.edges else batch.without_edges()
+        theta = potentials(self.weights, batch)
+        value, d_theta, converged = self.loss(self.inference, batch.graph, theta, batch.y, batch.site_weight)
+        if batch.scale is not None:
+            for part, scale in zip(d_theta, batch.scale, strict=True):
+                np.multiply(part, scale, out=part)
+        gradient = pull_back(d_theta, batch, self.weights).ravel()
+        return batch.weight @ value, gradient, bool(converged.all())
 
 
 class Objective:
     """Mean loss per labelled site plus ``alpha / 2`` times the squared norm of the coefficients.
 
+    Remembers its last evaluations, so that asking again for one of them costs nothing.
+
     Parameters
     ----------
-    batches : list of Batch
+    batches : list of Batch or LazyBatch
         The training set.
     shape : Weights
         Weights whose shapes those of the model have.
@@ -74,6 +105,7 @@ class Objective:
         self.fit_intercept = fit_intercept
         self.run = run
         self.converged = True
+        self._known = OrderedDict()
 
     def __call__(self, w, batches=None):
         """Evaluate.
@@ -82,7 +114,7 @@ class Objective:
         ----------
         w : ndarray of shape (n_weights,)
             Weights, as one vector.
-        batches : list of Batch, default=None
+        batches : list of Batch or LazyBatch, default=None
             The part of the training set to evaluate; None for all.
 
         Returns
@@ -92,31 +124,50 @@ class Objective:
         gradient : ndarray of shape (n_weights,)
             Its gradient.
         """
-        batches = self.batches if batches is None else batches
-        weights = self.shape.unravel(w)
-        n_labels = sum(_count(batch) for batch in batches)
-        results = self.run(lambda batch: self._evaluate(weights, batch), batches)
+        evaluation = Evaluation(self.shape.unravel(w), self.loss, self.inference)
+        if batches is None:
+            return self._remembered(evaluation, w, "evaluation")
+        value, gradient, self.converged = self._evaluate(evaluation, batches, "mini-batch")
+        return value, gradient
+
+    def independent(self, w):
+        """Evaluate the model without edges, by the univariate logistic loss.
+
+        Parameters
+        ----------
+        w : ndarray of shape (n_weights,)
+            Weights, as one vector; those of edges have only the penalty.
+
+        Returns
+        -------
+        value : float
+            Objective.
+        gradient : ndarray of shape (n_weights,)
+            Its gradient.
+        """
+        inference = Backprop().wrap(BP(max_iter=0))
+        evaluation = Evaluation(self.shape.unravel(w), UnivariateLogistic(), inference, edges=False)
+        return self._remembered(evaluation, w, "independent model")
+
+    def _remembered(self, evaluation, w, title):
+        key = (evaluation.edges, w.tobytes())
+        if key not in self._known:
+            self._known[key] = self._evaluate(evaluation, self.batches, title)
+            fit = max(2, min(_EVALUATIONS, _BYTES // (2 * w.nbytes)))
+            while len(self._known) > fit:
+                self._known.popitem(last=False)
+        value, gradient, self.converged = self._known[key]
+        return value, gradient.copy()
+
+    def _evaluate(self, evaluation, batches, title):
+        n_labels = sum(batch.n_labels for batch in batches)
+        results = self.run(evaluation, batches, among=self.batches, title=title)
         value = sum(value for value, _, _ in results) / n_labels
         gradient = sum(gradient for _, gradient, _ in results) / n_labels
-        self.converged = all(converged for _, _, converged in results)
-
+        weights = evaluation.weights
         penalised = weights._replace(intercept=np.zeros_like(weights.intercept)).ravel()
         value += 0.5 * self.alpha * (penalised @ penalised)
         gradient = gradient + self.alpha * penalised
         if not self.fit_intercept:
             self.shape.unravel(gradient).intercept[:] = 0.0
-        return float(value), gradient
-
-    def _evaluate(self, weights, batch):
-        graph = batch.graph
-        theta = potentials(weights, batch)
-        value, d_theta, converged = self.loss(self.inference, graph, theta, batch.y, batch.site_weight)
-        np.multiply(d_theta.unary, batch.weight[graph.node_example, None], out=d_theta.unary)
-        np.multiply(d_theta.tables, batch.weight[graph.table_example, None, None], out=d_theta.tables)
-        gradient = pull_back(d_theta, batch, weights).ravel()
-        return batch.weight @ value, gradient, bool(converged.all())
-
-
-def _count(batch):
-    """Weight of the labelled sites; class weights do not count, as in `LogisticRegression`."""
-    return float(batch.weight[batch.graph.node_example] @ (batch.y >= 0))
+        return float(value), gradient, all(converged for _, _, converged in results)

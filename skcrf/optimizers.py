@@ -216,7 +216,7 @@ class Adam(BaseOptimizer):
         for batches in self._mini_batches(objective.batches, rng):
             value, gradient = objective(w, batches)
             values.append(value)
-            sizes.append(sum(batch.graph.n_examples for batch in batches))
+            sizes.append(sum(batch.n_examples for batch in batches))
             step += 1
             mean = self.beta1 * mean + (1 - self.beta1) * gradient
             square = self.beta2 * square + (1 - self.beta2) * gradient**2
@@ -228,7 +228,7 @@ class Adam(BaseOptimizer):
         chosen, n_examples = [], 0
         for index in rng.permutation(len(batches)):
             chosen.append(batches[index])
-            n_examples += batches[index].graph.n_examples
+            n_examples += batches[index].n_examples
             if n_examples >= self.batch_size:
                 yield chosen
                 chosen, n_examples = [], 0

@@ -13,13 +13,21 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
-from skcrf._examples import Labels, check_weights, like_container, sorted_classes
+from skcrf._examples import any_lazy, check_weights, is_lazy
+from skcrf._labels import Labels, LazyLabels, sorted_classes
 from skcrf._registry import resolve
-from skcrf.estimators._batches import class_weights_of, make_batches
+from skcrf.estimators._batches import (
+    Reading,
+    class_weights_of,
+    count_labels,
+    make_batches,
+    partition,
+)
+from skcrf.estimators._lazy import lazy_batches
 from skcrf.estimators._learning import Monitor, all_or_nothing, independent_weights
-from skcrf.features import Weights, potentials, zero_weights
+from skcrf.estimators._predicting import Marginals, by_example, lazy_accuracy, map_examples
+from skcrf.features import Weights, zero_weights
 from skcrf.gradients import GRADIENTS, BaseGradient
-from skcrf.graph import clamp
 from skcrf.inference import INFERENCE, BaseInference
 from skcrf.losses import LOSSES, BaseLoss
 from skcrf.metrics import pooled_accuracy
@@ -40,8 +48,10 @@ class BaseFieldClassifier(ClassifierMixin, CallbackSupportMixin, BaseEstimator, 
 
     Conventions
     -----------
-    - A subclass says how X is read (`_read`), which graph an example has (`_graph`) and which features
-      its edges have (`_fit_edge_features`, `_edge_values`); the rest is here.
+    - A subclass says how X is read (`_read`), and which graph an example has and which features its edges
+      have (`_fit_edge_features`, `_structure`); the rest is here.
+    - What is done with a batch is a small object that can be sent to another machine; it never holds the
+      estimator.
     - Objective = mean loss per labelled site + alpha / 2 (||coef_||^2 + ||edge_coef_||^2).
     """
 
@@ -78,13 +88,14 @@ class BaseFieldClassifier(ClassifierMixin, CallbackSupportMixin, BaseEstimator, 
     def _fit_edge_features(self, fields):
         """Learn what edge features need: sets `n_edge_features_`, those of each group of edges."""
 
+    @property
     @abstractmethod
-    def _graph(self, shape):
-        """Return the Graph of an example with labels of this shape."""
+    def _structure(self):
+        """What says which graph and edge features an example has.
 
-    @abstractmethod
-    def _edge_values(self, graph, X):
-        """Return the features of the tables of one example, (n_tables, n_edge_features_)."""
+        It can be pickled, and has `n_edge_features`, ``graph(shape)``, the Graph of an example with labels of
+        this shape, and ``edge_values(graph, X)``, the features (n_tables, n_edge_features) of its tables.
+        """
 
     @property
     @abstractmethod
@@ -138,7 +149,7 @@ class BaseFieldClassifier(ClassifierMixin, CallbackSupportMixin, BaseEstimator, 
             metadata = {} if sample_weight is None else {"sample_weight": sample_weight}
             told = {"estimator": self, "X": X, "y": y, "metadata": metadata}
             context.call_on_fit_task_begin(**told)
-            with workers(self.n_jobs) as run:
+            with self._workers() as run:
                 objective = self._objective(batches, shape, run)
                 start = self._warm_start(before, shape) if self.warm_start else None
                 if start is None:
@@ -185,7 +196,7 @@ class BaseFieldClassifier(ClassifierMixin, CallbackSupportMixin, BaseEstimator, 
         state, rng = vars(self).get(
             "_pass", (self.optimizer_.start(w), check_random_state(self.random_state))
         )
-        with workers(self.n_jobs) as run:
+        with self._workers() as run:
             objective = self._objective(batches, shape, run)
             w, value, state = self.optimizer_.epoch(objective, w, state, rng)
         self._pass = state, rng
@@ -203,7 +214,9 @@ class BaseFieldClassifier(ClassifierMixin, CallbackSupportMixin, BaseEstimator, 
     def _prepare(self, X, y, sample_weight, *, reset, classes=None):
         """Validate everything, set what does not depend on weights; return batches and zero weights."""
         fields = self._read(X, reset=reset)
-        labels = Labels(y, fields.shapes, missing_label=self.missing_label, name="y")
+        lazy_y = is_lazy(y) and not fields.is_table  # the labels of a table are read at once
+        kind = LazyLabels if lazy_y else Labels
+        labels = kind(y, fields.shapes, missing_label=self.missing_label, name="y")
         if reset:
             self.classes_ = self._find_classes(labels, classes)
             self._fit_edge_features(fields)
@@ -214,21 +227,29 @@ class BaseFieldClassifier(ClassifierMixin, CallbackSupportMixin, BaseEstimator, 
             raise ValueError(f"classes={classes!r} differs from {self.classes_.tolist()} in an earlier call.")
         for name, registry in self._components.items():
             setattr(self, f"{name}_", resolve(registry, getattr(self, name), name=name))
-        y = labels.encode_all(self.classes_)
         weight = check_weights(sample_weight, len(fields.shapes))
-        batches = make_batches(
-            fields,
-            self,
-            y,
-            weight,
-            self._class_weights(y, np.repeat(weight, fields.sizes)),
-            self.optimizer_.batch_size,
-            check_random_state(self.random_state),
+        encoded = None if lazy_y else labels.encode(self.classes_)
+        counts = labels.counts(self.classes_) if lazy_y else None
+        n_labels, totals = count_labels(encoded, counts, weight, len(self.classes_), fields.is_table)
+        reading = self._reading(self._class_weights(totals))
+        keep = np.flatnonzero((n_labels > 0) & (weight > 0))
+        chosen = partition(
+            keep, fields.sizes, self.optimizer_.batch_size, check_random_state(self.random_state)
         )
+        if fields.is_lazy or lazy_y:
+            batches = lazy_batches(X, y, reading, chosen, weight, fields.shapes, n_labels)
+        else:
+            batches = make_batches(fields, encoded, reading, chosen, weight)
         if reset and not batches:
             raise ValueError("No example has both a label in y and a non-zero weight in sample_weight.")
         n_edge_features = self.n_edge_features_ * self._n_groups
         return batches, zero_weights(len(self.classes_), self.n_features_in_, n_edge_features)
+
+    def _reading(self, class_weights=None):
+        return Reading(self.n_features_in_, self.classes_, self.missing_label, class_weights, self._structure)
+
+    def _workers(self):
+        return workers(self.n_jobs, verbose=self.verbose, name=type(self).__name__)
 
     def _find_classes(self, labels, classes):
         found = labels.classes()  # also where the classes are given: refuses labels that are all hidden
@@ -244,14 +265,14 @@ class BaseFieldClassifier(ClassifierMixin, CallbackSupportMixin, BaseEstimator, 
             )
         return classes
 
-    def _class_weights(self, y, site_weight):
+    def _class_weights(self, totals):
         if self.class_weight is not None and not self.loss_.site_weighted:
             able = sorted(name for name, loss in LOSSES.items() if loss.site_weighted)
             raise ValueError(
                 f"class_weight={self.class_weight!r} needs a loss that is a sum over sites, which "
                 f"{type(self.loss_).__name__} is not; take one of {able}."
             )
-        return class_weights_of(self.class_weight, self.classes_, y, site_weight)
+        return class_weights_of(self.class_weight, self.classes_, totals)
 
     def _objective(self, batches, shape, run):
         return Objective(
@@ -305,25 +326,29 @@ class BaseFieldClassifier(ClassifierMixin, CallbackSupportMixin, BaseEstimator, 
         self.loss_curve_ = loss_curve
         self.converged_ = converged
 
-    def _infer(self, X, Y, *, edges=False):
-        """Read X and infer; return the fields and for each batch its graph, mu and edge_mu."""
+    def _infer(self, X, Y, n_directions=0):
+        """Infer the marginals of the sites, or of the edges in so many directions."""
         check_is_fitted(self)
-        fields = self._read(X, reset=False)
-        y = None
-        if Y is not None:
-            y = Labels(Y, fields.shapes, missing_label=self.missing_label).encode_all(self.classes_)
-        weights = self._weights()
-
-        def infer(batch):
-            theta = clamp(potentials(weights, batch), batch.y)
-            beliefs = self.inference_.forward(batch.graph, theta, edges=edges)
-            return batch.graph, beliefs.mu, beliefs.edge_mu, beliefs.converged.all()
-
-        with workers(self.n_jobs) as run:
-            results = run(infer, make_batches(fields, self, y))
+        if any_lazy(X, Y):
+            # One example each: how many would go together is known only after they were loaded.
+            parts, is_table = [[i] for i in range(len(X))], False
+            batches = lazy_batches(X, Y, self._reading(), parts, np.ones(len(X)))
+        else:
+            fields = self._read(X, reset=False)
+            known = None
+            if Y is not None:
+                labels = Labels(Y, fields.shapes, missing_label=self.missing_label)
+                known = labels.encode(self.classes_)
+            chosen = partition(np.arange(len(fields.shapes)), fields.sizes)
+            weight = np.ones(len(fields.shapes))
+            batches, is_table = make_batches(fields, known, self._reading(), chosen, weight), fields.is_table
+        with self._workers() as run:
+            results = run(
+                Marginals(self._weights(), self.inference_, n_directions), batches, title="inference"
+            )
         if not all(converged for *_, converged in results):
             _warn(*self._not_inferred())
-        return fields, [result[:3] for result in results]
+        return by_example(X, results, is_table=is_table)
 
     def predict_proba(self, X, Y=None):
         """Infer the marginals of every site.
@@ -341,8 +366,7 @@ class BaseFieldClassifier(ClassifierMixin, CallbackSupportMixin, BaseEstimator, 
         P : sequence of ndarray of shape (..., n_classes)
             Probabilities of the classes, in the order of `classes_`, in the kind of container X is.
         """
-        fields, results = self._infer(X, Y)
-        return by_example(X, fields, [(graph, mu) for graph, mu, _ in results])
+        return self._infer(X, Y)
 
     def predict_log_proba(self, X, Y=None):
         """Infer the logarithms of the marginals of every site.
@@ -360,7 +384,7 @@ class BaseFieldClassifier(ClassifierMixin, CallbackSupportMixin, BaseEstimator, 
             Log-probabilities of the classes.
         """
         with np.errstate(divide="ignore"):
-            return _map_examples(np.log, self.predict_proba(X, Y))
+            return map_examples(np.log, self.predict_proba(X, Y))
 
     def predict(self, X, Y=None):
         """Predict the label of every site: the one of the largest marginal.
@@ -377,7 +401,7 @@ class BaseFieldClassifier(ClassifierMixin, CallbackSupportMixin, BaseEstimator, 
         labels : sequence of ndarray
             Labels, in the kind of container that X is.
         """
-        return _map_examples(lambda p: self.classes_[np.argmax(p, axis=-1)], self.predict_proba(X, Y))
+        return map_examples(lambda p: self.classes_[np.argmax(p, axis=-1)], self.predict_proba(X, Y))
 
     def score(self, X, y, sample_weight=None):
         """Compute the pooled accuracy: the share of labelled sites that are predicted right.
@@ -396,6 +420,8 @@ class BaseFieldClassifier(ClassifierMixin, CallbackSupportMixin, BaseEstimator, 
         score : float
             Accuracy.
         """
+        if any_lazy(X, y):
+            return lazy_accuracy(self.predict, X, y, sample_weight, self.missing_label)
         labels = self.predict(X)
         return pooled_accuracy(y, labels, missing_label=self.missing_label, sample_weight=sample_weight)
 
@@ -410,19 +436,3 @@ class BaseFieldClassifier(ClassifierMixin, CallbackSupportMixin, BaseEstimator, 
 
 def _warn(problem, advice):
     warnings.warn(f"{problem}: {advice}.", ConvergenceWarning, stacklevel=5)
-
-
-def by_example(X, fields, results):
-    """Cut the rows of each batch's result into examples, in the container of X."""
-    if fields.is_table:
-        return np.concatenate([rows for _, rows in results])
-    examples = [one for graph, rows in results for one in np.split(rows, graph.node_ptr[1:-1])]
-    shaped = [one.reshape(*shape, *one.shape[1:]) for one, shape in zip(examples, fields.shapes, strict=True)]
-    return like_container(X, shaped)
-
-
-def _map_examples(function, P):
-    """Apply a function to the array of each example, whatever the container."""
-    if isinstance(P, np.ndarray) and P.dtype != object:
-        return function(P)
-    return like_container(P, [function(p) for p in P])

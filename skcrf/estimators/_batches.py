@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from sklearn.utils import compute_class_weight
 
+from skcrf._examples import Source
 from skcrf.features import Batch
 from skcrf.graph import isolated, pack
 
@@ -21,13 +22,14 @@ class Fields(NamedTuple):
 
     Attributes
     ----------
-    features : list of ndarray of shape (n_sites, n_features), or one ndarray
-        The features of each example; for a table one array whose rows are the examples.
+    features : list of ndarray of shape (n_sites, n_features), one ndarray, or Source
+        The features of each example; for a table one array whose rows are the examples; for examples that
+        are loaded when asked for, where they come from.
     shapes : list of tuple
         The shape of the labels of each example; () for the rows of a table.
     """
 
-    features: list | np.ndarray
+    features: list | np.ndarray | Source
     shapes: list
 
     @property
@@ -36,79 +38,39 @@ class Fields(NamedTuple):
         return self.shapes[0] == ()
 
     @property
+    def is_lazy(self):
+        """Whether the examples are loaded when asked for."""
+        return isinstance(self.features, Source)
+
+    @property
     def sizes(self):
         """ndarray of shape (n_examples,): the number of sites of each example."""
         return np.array([math.prod(shape) for shape in self.shapes])
 
 
-def make_batches(fields, estimator, y=None, weight=None, class_weights=None, batch_size=None, rng=None):
-    """Pack examples into batches.
+def partition(keep, sizes, batch_size=None, rng=None):
+    """Cut the examples into runs of few sites and of few examples, whichever is less.
 
     Parameters
     ----------
-    fields : Fields
-        The examples.
-    estimator : BaseFieldClassifier
-        Says which graph and edge features an example has.
-    y : ndarray of shape (n_sites,), default=None
-        Labels of all sites of all examples, -1 where hidden; None where nothing is known.
-    weight : ndarray of shape (n_examples,), default=None
-        Weights, for training; examples that have no weight or no label are left out.
-    class_weights : ndarray of shape (n_classes,), default=None
-        Weights of the classes.
+    keep : ndarray of shape (n_kept,)
+        Which examples to take.
+    sizes : ndarray of shape (n_examples,)
+        Number of sites of each example.
     batch_size : int, default=None
         Number of examples in a batch at most.
     rng : numpy.random.RandomState, default=None
         Shuffles the examples, where there is a batch size.
 
-    Returns
-    -------
-    batches : list of Batch
-        All examples, in order unless they are shuffled; none if none teaches anything.
+    Yields
+    ------
+    chosen : ndarray of shape (n_chosen,)
+        The examples of a batch.
     """
-    sizes = fields.sizes
-    ends = np.cumsum(sizes)
-    y = np.full(ends[-1], -1) if y is None else y
-    keep = np.arange(len(sizes))
-    if weight is not None:
-        labels = np.add.reduceat(y >= 0, ends - sizes)
-        keep = np.flatnonzero((labels > 0) & (weight > 0))
-    if batch_size is not None:
-        keep = rng.permutation(keep)  # sorted data must not give batches of one class
-    weight = np.ones(len(sizes)) if weight is None else weight
-    graph_of = cache(estimator._graph)  # images of one size share their graph
-    batches = []
-    for chosen in _partition(keep, sizes, batch_size):
-        if fields.is_table:
-            known = y[chosen]
-            graph, X, V = _table_batch(fields, estimator, chosen)
-        else:
-            known = np.concatenate([y[ends[i] - sizes[i] : ends[i]] for i in chosen])
-            graph, X, V = _batch(fields, estimator, chosen, graph_of)
-        site_weight = None if class_weights is None else np.where(known >= 0, class_weights[known], 0.0)
-        batches.append(Batch(graph, X, V, known, weight[chosen], site_weight))
-    return batches
-
-
-def _table_batch(fields, estimator, chosen):
-    in_order = (np.diff(chosen) == 1).all()
-    rows = slice(chosen[0], chosen[-1] + 1) if in_order else chosen
-    return isolated(len(chosen)), fields.features[rows], np.zeros((0, estimator.n_edge_features_))
-
-
-def _batch(fields, estimator, chosen, graph_of):
-    graphs = [graph_of(fields.shapes[i]) for i in chosen]
-    features = [fields.features[i] for i in chosen]
-    V = [estimator._edge_values(graph, X) for graph, X in zip(graphs, features, strict=True)]
-    if len(chosen) == 1:
-        return graphs[0], features[0], V[0]
-    return pack(graphs), np.concatenate(features), np.concatenate(V)
-
-
-def _partition(keep, sizes, batch_size):
-    """Cut the examples into runs of few sites and of few examples, whichever is less."""
     if len(keep) == 0:
         return
+    if batch_size is not None:
+        keep = rng.permutation(keep)  # sorted data must not give batches of one class
     start, sites = 0, 0
     for i, size in enumerate(sizes[keep]):
         full = sites + size > _BATCH_SITES or (batch_size is not None and i - start >= batch_size)
@@ -119,7 +81,185 @@ def _partition(keep, sizes, batch_size):
     yield keep[start:]
 
 
-def class_weights_of(class_weight, classes, y, site_weight):
+def count_labels(y, counts, weight, n_classes, is_table):
+    """Count labels, by example and by class.
+
+    Parameters
+    ----------
+    y : list of ndarray or None
+        Labels of each example, -1 where hidden; of a table one array.
+    counts : ndarray of shape (n_examples, n_classes) or None
+        How many sites of an example have each label, where `y` is None.
+    weight : ndarray of shape (n_examples,)
+        Weight of each example.
+    n_classes : int
+        Number of labels.
+    is_table : bool
+        Whether the examples are rows of a table.
+
+    Returns
+    -------
+    n_labels : ndarray of shape (n_examples,)
+        Number of labelled sites of each example.
+    totals : ndarray of shape (n_classes,)
+        Weight of the sites that have each label.
+    """
+    if is_table:
+        known = y[0] >= 0
+        totals = np.bincount(y[0][known], weights=weight[known], minlength=n_classes)
+        return known.astype(np.int64), totals
+    if counts is None:
+        counts = np.array([np.bincount(one[one >= 0], minlength=n_classes) for one in y])
+    return counts.sum(axis=1), weight @ counts
+
+
+def make_batches(fields, y, reading, parts, weight):
+    """Pack examples that are in memory into batches.
+
+    Parameters
+    ----------
+    fields : Fields
+        The examples.
+    y : list of ndarray or None
+        Labels of each example, -1 where hidden, of a table one array; None where nothing is known.
+    reading : Reading
+        How examples are put together.
+    parts : iterable of ndarray
+        The examples of each batch.
+    weight : ndarray of shape (n_examples,)
+        Weight of each example.
+
+    Returns
+    -------
+    batches : list of Batch
+        One for each part.
+    """
+    if fields.is_table:
+        y = np.full(len(weight), -1) if y is None else y[0]
+        return [_table_batch(fields.features, y, reading, chosen, weight) for chosen in parts]
+    y = [np.full(size, -1) for size in fields.sizes] if y is None else y
+    graph_of = cache(reading.structure.graph)  # images of one size share their graph
+    return [
+        image_batch(
+            [fields.features[i] for i in chosen],
+            [fields.shapes[i] for i in chosen],
+            [y[i].ravel() for i in chosen],
+            weight[chosen],
+            reading,
+            graph_of,
+        )
+        for chosen in parts
+    ]
+
+
+def _table_batch(X, y, reading, chosen, weight):
+    in_order = (np.diff(chosen) == 1).all()
+    rows = slice(chosen[0], chosen[-1] + 1) if in_order else chosen
+    V = np.zeros((0, reading.structure.n_edge_features))
+    site_weight = _site_weight(y[rows], reading.class_weights)
+    return Batch(isolated(len(chosen)), X[rows], V, y[rows], weight[rows], site_weight)
+
+
+class Recipe(NamedTuple):
+    """How the structure of a batch of fields is made.
+
+    Attributes
+    ----------
+    structure : object
+        Says which graph and edge features an example has.
+    shapes : list of tuple
+        Shape of the labels of each example.
+    """
+
+    structure: object
+    shapes: list
+
+    def __call__(self, X, graph_of=None):
+        """Make graph and edge features.
+
+        Parameters
+        ----------
+        X : ndarray of shape (n_sites, n_features)
+            Features of all sites.
+        graph_of : callable, default=None
+            From the shape of an example to its graph; None for that of the structure.
+
+        Returns
+        -------
+        graph : Graph
+            Structure of the batch.
+        V : ndarray of shape (n_tables, n_edge_features)
+            Features of the tables.
+        """
+        graphs = [(graph_of or self.structure.graph)(shape) for shape in self.shapes]
+        examples = np.split(X, np.cumsum([graph.n_nodes for graph in graphs])[:-1])
+        V = [self.structure.edge_values(*each) for each in zip(graphs, examples, strict=True)]
+        return pack(graphs), _joined(V)
+
+
+def image_batch(features, shapes, labels, weight, reading, graph_of=None):
+    """Make a batch of fields.
+
+    Parameters
+    ----------
+    features : list of ndarray of shape (n_sites, n_features)
+        Features of each example.
+    shapes : list of tuple
+        Shape of the labels of each example.
+    labels : list of ndarray of shape (n_sites,)
+        Labels of each example, -1 where hidden.
+    weight : ndarray of shape (n_examples,)
+        Weights.
+    reading : Reading
+        How they are put together.
+    graph_of : callable, default=None
+        From the shape of an example to its graph; None for that of the structure.
+
+    Returns
+    -------
+    batch : Batch
+        The examples.
+    """
+    X, y, recipe = _joined(features), _joined(labels), Recipe(reading.structure, shapes)
+    graph, V = recipe(X, graph_of)
+    batch = Batch(graph, X, V, y, weight, _site_weight(y, reading.class_weights))
+    batch.recipe = recipe
+    return batch
+
+
+def _joined(arrays):
+    return arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
+
+
+def _site_weight(y, class_weights):
+    return None if class_weights is None else np.where(y >= 0, class_weights[y], 0.0)
+
+
+class Reading(NamedTuple):
+    """How examples are read, where they are lazy, and put together.
+
+    Attributes
+    ----------
+    n_features : int
+        Number of features that an example must have.
+    classes : ndarray of shape (n_classes,)
+        Labels.
+    missing_label : object
+        The value that stands for a hidden label.
+    class_weights : ndarray of shape (n_classes,) or None
+        Weights of the classes.
+    structure : object
+        Says which graph and edge features an example has.
+    """
+
+    n_features: int
+    classes: np.ndarray
+    missing_label: object
+    class_weights: np.ndarray | None
+    structure: object
+
+
+def class_weights_of(class_weight, classes, counts):
     """Compute the weight of each class.
 
     Parameters
@@ -128,10 +268,8 @@ def class_weights_of(class_weight, classes, y, site_weight):
         What the user asks for.
     classes : ndarray of shape (n_classes,)
         Labels.
-    y : ndarray of shape (n_sites,)
-        Labels of all sites, -1 where hidden.
-    site_weight : ndarray of shape (n_sites,)
-        The weight of the example a site belongs to.
+    counts : ndarray of shape (n_classes,)
+        Weight of the sites that have each label.
 
     Returns
     -------
@@ -145,6 +283,5 @@ def class_weights_of(class_weight, classes, y, site_weight):
         if not (np.isfinite(weights) & (weights >= 0)).all():
             raise ValueError(f"class_weight={class_weight!r}: expected finite weights of at least 0.")
         return weights
-    counts = np.bincount(y[y >= 0], weights=site_weight[y >= 0], minlength=len(classes))
     present = counts > 0
     return np.where(present, counts.sum() / (present.sum() * np.where(present, counts, 1.0)), 1.0)

@@ -4,11 +4,6 @@ from contextlib import contextmanager
 
 import numpy as np
 
-from skcrf.gradients import Backprop
-from skcrf.graph import without_edges
-from skcrf.inference import BP
-from skcrf.losses import UnivariateLogistic
-from skcrf.objective import Objective
 from skcrf.optimizers import LBFGS
 
 
@@ -54,20 +49,14 @@ def independent_weights(objective, *, max_iter, tol):
     weights : Weights
         The weights; those of edges are zero.
     """
-    if not any(batch.graph.n_edges for batch in objective.batches):
-        return objective.shape
-    batches = [batch._replace(graph=without_edges(batch.graph), V=batch.V[:0]) for batch in objective.batches]
-    alone = Objective(
-        batches,
-        objective.shape,
-        loss=UnivariateLogistic(),
-        inference=Backprop().wrap(BP(max_iter=0)),
-        alpha=objective.alpha,
-        fit_intercept=objective.fit_intercept,
-        run=objective.run,
-    )
+    if not len(objective.shape.edge_coef) or all(
+        batch.n_sites == batch.n_examples for batch in objective.batches
+    ):
+        return objective.shape  # no example has an edge
     start = objective.shape.ravel()
-    result = LBFGS().minimize(alone, start, max_iter=max_iter, tol=tol, callback=_go_on, rng=None)
+    result = LBFGS().minimize(
+        objective.independent, start, max_iter=max_iter, tol=tol, callback=_go_on, rng=None
+    )
     return objective.shape.unravel(result.x)
 
 

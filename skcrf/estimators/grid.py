@@ -1,6 +1,7 @@
 """Conditional random fields on images."""
 
 import math
+from functools import lru_cache
 from numbers import Integral
 
 import numpy as np
@@ -9,11 +10,64 @@ from sklearn.utils import get_tags
 from sklearn.utils._param_validation import HasMethods, Options, StrOptions
 from sklearn.utils.validation import validate_data
 
-from skcrf._examples import as_images, is_table
-from skcrf.estimators._base import BaseFieldClassifier, by_example
+from skcrf._examples import Source, as_image, as_images, is_lazy, is_table
+from skcrf._workers import prefetched
+from skcrf.estimators._base import BaseFieldClassifier
 from skcrf.estimators._batches import Fields
 from skcrf.features import EDGE_FEATURES, differences
 from skcrf.graph import lattice
+
+# Numbers that a transformer of edge features is fitted to, about: 128 MB.
+_NUMBERS_SEEN = 2**24
+# Graphs that are kept for the next images of their sizes.
+_GRAPHS = 4
+
+
+class Lattices:
+    """Says which graph and edge features an image has; all that other machines need to know of the model.
+
+    Parameters
+    ----------
+    connectivity : {4, 8}
+        Number of neighbours of a pixel.
+    transformer : transformer or None
+        What makes edge features of differences; None for no such features.
+    n_edge_features : int
+        Number of features of an edge.
+    """
+
+    def __init__(self, connectivity, transformer, n_edge_features):
+        self.connectivity = connectivity
+        self.transformer = transformer
+        self.n_edge_features = n_edge_features
+        tied = transformer is None
+        # Images of one size share their graph.
+        self.graph = lru_cache(_GRAPHS)(lambda shape: lattice(*shape, connectivity, tied=tied))
+
+    def __reduce__(self):
+        return Lattices, (self.connectivity, self.transformer, self.n_edge_features)
+
+    def edge_values(self, graph, X):
+        """Compute the features of the tables of an image.
+
+        Parameters
+        ----------
+        graph : Graph
+            Its graph.
+        X : ndarray of shape (n_nodes, n_features)
+            Its pixels.
+
+        Returns
+        -------
+        V : ndarray of shape (n_tables, n_edge_features)
+            Features.
+        """
+        constant = np.ones((graph.n_tables, 1))
+        if self.transformer is None or graph.n_edges == 0:
+            return np.broadcast_to(constant, (graph.n_tables, self.n_edge_features))
+        made = self.transformer.transform(differences(graph, X))
+        made = made.toarray() if hasattr(made, "toarray") else np.asarray(made, dtype=np.float64)
+        return np.hstack([constant, made])
 
 
 class GridCRFClassifier(BaseFieldClassifier):
@@ -24,9 +78,10 @@ class GridCRFClassifier(BaseFieldClassifier):
     approximate inference predicts with it fit the labels, and `predict_proba` gives these marginals back.
 
     X is a sequence of images of shape (height, width) or (height, width, n_features), which may differ
-    in size; y a sequence of label images of shape (height, width). A plain table X of shape
-    (n_samples, n_features) with labels y of shape (n_samples,) means images of one pixel each, and the
-    model is multinomial logistic regression.
+    in size; y a sequence of label images of shape (height, width). Each may be a sequence that loads an
+    image when asked for it, such as `skcrf.datasets.LazyImages`, for data larger than memory. A plain table X
+    of shape (n_samples, n_features) with labels y of shape (n_samples,) means images of one pixel each, and
+    the model is multinomial logistic regression.
 
     Parameters
     ----------
@@ -49,7 +104,9 @@ class GridCRFClassifier(BaseFieldClassifier):
     edge_features : {"bias", "contrast"} or transformer, default="bias"
         Features of a pair of neighbours, which have their own weights in each direction. "bias" is a
         constant; "contrast" adds the norm of the difference of the two pixels' features; a transformer
-        adds what it makes of the absolute differences, an array of shape (n_edges, n_features).
+        adds what it makes of the absolute differences, an array of shape (n_edges, n_features). It is
+        fitted to the edges of images that are spread evenly over X, to all of them unless that takes
+        more than about 2**24 numbers.
     max_iter : int, default=100
         Iterations of the optimizer at most.
     tol : float, default=1e-4
@@ -61,11 +118,13 @@ class GridCRFClassifier(BaseFieldClassifier):
     classes : array-like of shape (n_classes,), default=None
         All labels, for training sets that may lack some; None for those in y.
     n_jobs : int, default=None
-        Number of threads. The result does not depend on it.
+        Number of threads. The result does not depend on it. Under ``joblib.parallel_config(backend="dask")``
+        the workers of the cluster do the work instead.
     warm_start : bool, default=False
         Whether `fit` starts from the weights of the last fit.
     verbose : int, default=0
-        Whether to print the objective in each iteration; see `set_callbacks` for progress bars.
+        Whether to print the objective in each iteration; from 2 on also how many of its batches are done,
+        in evaluations that take seconds. See `set_callbacks` for progress bars.
     random_state : int, RandomState instance or None, default=None
         Seed of mini-batch optimizers.
 
@@ -155,6 +214,8 @@ class GridCRFClassifier(BaseFieldClassifier):
         if is_table(X):
             X = validate_data(self, X, reset=reset, dtype=[np.float64, np.float32])
             return Fields(X, [()] * len(X))
+        if is_lazy(X):
+            return self._read_lazily(X, reset=reset)
         images = as_images(X, n_features=None if reset else self.n_features_in_)
         if reset:
             self.n_features_in_ = images[0].shape[2]
@@ -164,8 +225,23 @@ class GridCRFClassifier(BaseFieldClassifier):
             [image.shape[:2] for image in images],
         )
 
-    def _graph(self, shape):
-        return lattice(*shape, self.connectivity_, tied=self.edge_transformer_ is None)
+    def _read_lazily(self, X, *, reset):
+        if len(X) == 0:
+            raise ValueError("X is empty: expected at least one image.")
+        source, shapes = Source(X, "X"), []
+        n_features, as_in = (None, "in X[0]") if reset else (self.n_features_in_, "in fit")
+        for i, example in enumerate(prefetched(source.__getitem__, range(len(source)))):
+            image = as_image(example, source.called(i), n_features, as_in)
+            n_features = image.shape[2]
+            shapes.append(image.shape[:2])
+        if reset:
+            self.n_features_in_ = n_features
+            vars(self).pop("feature_names_in_", None)
+        return Fields(source, shapes)
+
+    @property
+    def _structure(self):
+        return Lattices(self.connectivity_, self.edge_transformer_, self.n_edge_features_)
 
     def _fit_edge_features(self, fields):
         named = isinstance(self.edge_features, str)
@@ -177,20 +253,24 @@ class GridCRFClassifier(BaseFieldClassifier):
         transformer = clone(transformer)
         seen = [np.zeros((1, self.n_features_in_))]  # enough for what learns nothing
         if get_tags(transformer).requires_fit:
-            pixels = zip(fields.features, fields.shapes, strict=True)
-            seen = [differences(self._graph(shape), X) for X, shape in pixels if math.prod(shape) > 1]
+            seen = list(self._some_differences(fields))
             if not seen:
                 return
         made = transformer.fit_transform(np.concatenate(seen))
         self.edge_transformer_, self.n_edge_features_ = transformer, 1 + made.shape[1]
 
+    def _some_differences(self, fields):
+        """Differences across the edges of images that are spread over all, as many as memory should hold."""
+        sizes = fields.sizes * (fields.sizes > 1) * self._n_groups * self.n_features_in_
+        every = max(1, math.ceil(sizes.sum() / _NUMBERS_SEEN))
+        for i in np.flatnonzero(sizes)[::every]:
+            X = fields.features[i]
+            if fields.is_lazy:
+                X = as_image(X, fields.features.called(i)).reshape(-1, self.n_features_in_)
+            yield differences(self._structure.graph(fields.shapes[i]), X)
+
     def _edge_values(self, graph, X):
-        constant = np.ones((graph.n_tables, 1))
-        if self.edge_transformer_ is None or graph.n_edges == 0:
-            return np.broadcast_to(constant, (graph.n_tables, self.n_edge_features_))
-        made = self.edge_transformer_.transform(differences(graph, X))
-        made = made.toarray() if hasattr(made, "toarray") else np.asarray(made, dtype=np.float64)
-        return np.hstack([constant, made])
+        return self._structure.edge_values(graph, X)
 
     @property
     def _n_groups(self):
@@ -213,10 +293,4 @@ class GridCRFClassifier(BaseFieldClassifier):
             neighbour in direction d (right, down, and with 8 neighbours down-right and down-left) has
             class b; nan where that neighbour is outside the image.
         """
-        fields, results = self._infer(X, Y, edges=True)
-        n_classes, pairs = len(self.classes_), []
-        for graph, _, edge_mu in results:
-            P = np.full((graph.n_nodes, self._n_groups, n_classes, n_classes), np.nan)
-            P[graph.edges[:, 0], graph.table_group[graph.edge_table]] = edge_mu
-            pairs.append((graph, P))
-        return by_example(X, fields, pairs)
+        return self._infer(X, Y, self._n_groups)

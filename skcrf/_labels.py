@@ -1,0 +1,285 @@
+"""Labels of fields: validated, with what is hidden, as indices of classes."""
+
+from numbers import Real
+
+import numpy as np
+from sklearn.utils import assert_all_finite, column_or_1d
+from sklearn.utils.multiclass import check_classification_targets
+
+from skcrf._examples import Source
+from skcrf._workers import prefetched
+
+
+class Labels:
+    """The labels of examples, with what is hidden.
+
+    Parameters
+    ----------
+    Y : sequence of array-like
+        One array of labels an example, masked where hidden; or one 1-D array, a label an example.
+    shapes : list of tuple
+        The shape that the labels of each example must have, () for tables.
+    missing_label : object, default=None
+        The value that stands for a hidden label; None for none.
+    name : str, default="Y"
+        What to call them in messages.
+
+    Attributes
+    ----------
+    values : list of ndarray
+        The labels of each example.
+    hidden : list of ndarray of bool
+        True where there is no label.
+    """
+
+    def __init__(self, Y, shapes, *, missing_label=None, name="Y"):
+        self.name = name
+        if Y is None:
+            raise ValueError(
+                f"This estimator requires y to be passed, but the target y is None ({name}=None)."
+            )
+        if shapes and shapes[0] == ():
+            examples = [_as_table_labels(Y)]
+            shapes = [(len(shapes),)]
+        else:
+            if not hasattr(Y, "__len__") or isinstance(Y, (str, bytes)):
+                raise TypeError(f"{name} must be a sequence of label images, got {type(Y).__name__}.")
+            examples = Y
+        if len(examples) != len(shapes):
+            raise ValueError(f"{name} holds {len(examples)} examples, but X holds {len(shapes)}.")
+        self.values, self.hidden = [], []
+        for i, (labels, shape) in enumerate(zip(examples, shapes, strict=True)):
+            called = name if len(examples) == 1 else f"{name}[{i}]"
+            check_shape(labels, shape, f"{name}[{i}]", f"X[{i}]")
+            values, hidden = read_labels(labels, missing_label, called)
+            self.values.append(values)
+            self.hidden.append(hidden)
+
+    def classes(self):
+        """Find the sorted union of the labels.
+
+        Returns
+        -------
+        classes : ndarray of shape (n_classes,)
+            All labels that are not hidden.
+        """
+        examples = zip(self.values, self.hidden, strict=True)
+        found = [_count(*example, f"{self.name}[{i}]")[0] for i, example in enumerate(examples)]
+        return _union(found, self.name)
+
+    def encode(self, classes):
+        """Turn labels into indices of classes.
+
+        Parameters
+        ----------
+        classes : ndarray of shape (n_classes,)
+            Sorted labels.
+
+        Returns
+        -------
+        y : list of ndarray of int64
+            Indices into `classes`, -1 where hidden.
+        """
+        examples = zip(self.values, self.hidden, strict=True)
+        return [encode_labels(*example, classes, f"{self.name}[{i}]") for i, example in enumerate(examples)]
+
+
+class LazyLabels:
+    """The labels of examples that are loaded when asked for: seen once to be checked and counted.
+
+    Parameters
+    ----------
+    Y : sequence of array-like
+        One array of labels an example, masked where hidden.
+    shapes : list of tuple
+        The shape that the labels of each example must have.
+    missing_label : object, default=None
+        The value that stands for a hidden label; None for none.
+    name : str, default="Y"
+        What to call them in messages.
+    """
+
+    def __init__(self, Y, shapes, *, missing_label=None, name="Y"):
+        self.name = name
+        if len(Y) != len(shapes):
+            raise ValueError(f"{name} holds {len(Y)} examples, but X holds {len(shapes)}.")
+        source, self.found = Source(Y, name), []
+        for i, labels in enumerate(prefetched(source.__getitem__, range(len(source)))):
+            check_shape(labels, shapes[i], f"{name}[{i}]", f"X[{i}]")
+            values, hidden = read_labels(labels, missing_label, f"{name}[{i}]")
+            self.found.append(_count(values, hidden, f"{name}[{i}]"))
+
+    def classes(self):
+        """Find the sorted union of the labels.
+
+        Returns
+        -------
+        classes : ndarray of shape (n_classes,)
+            All labels that are not hidden.
+        """
+        return _union([labels for labels, _ in self.found], self.name)
+
+    def counts(self, classes):
+        """Count the labels of each example.
+
+        Parameters
+        ----------
+        classes : ndarray of shape (n_classes,)
+            Sorted labels.
+
+        Returns
+        -------
+        counts : ndarray of shape (n_examples, n_classes)
+            How many sites have each label.
+        """
+        counts = np.zeros((len(self.found), len(classes)), dtype=np.int64)
+        for i, (labels, numbers) in enumerate(self.found):
+            hidden = np.zeros(len(labels), dtype=bool)
+            counts[i, encode_labels(labels, hidden, classes, f"{self.name}[{i}]")] = numbers
+        return counts
+
+
+def check_shape(labels, shape, name, image):
+    """Refuse labels that do not have the shape of the image.
+
+    Parameters
+    ----------
+    labels : array-like
+        Labels of one example.
+    shape : tuple
+        The shape they must have.
+    name, image : str
+        What to call labels and image in the message.
+    """
+    found = np.shape(np.ma.getdata(labels))
+    if found != tuple(shape):
+        raise ValueError(
+            f"{name} has shape {found}, but {image} needs labels of shape {tuple(shape)}: "
+            "images are (height, width, n_features), labels (height, width), one image is [image]."
+        )
+
+
+def read_labels(labels, missing_label, name):
+    """Find what is hidden in the labels of one example.
+
+    Parameters
+    ----------
+    labels : array-like
+        Labels, masked where hidden.
+    missing_label : object
+        The value that stands for a hidden label; None for none.
+    name : str
+        What to call them in messages.
+
+    Returns
+    -------
+    values : ndarray
+        Labels.
+    hidden : ndarray of bool
+        True where there is none.
+    """
+    values = np.ma.getdata(labels) if np.ma.isMaskedArray(labels) else np.asarray(labels)
+    hidden = np.broadcast_to(np.ma.getmaskarray(labels), values.shape)
+    if missing_label is not None:
+        hidden = hidden | _equals(values, missing_label)
+    if values.dtype.kind == "f" and not hidden.all():
+        # masked and missing entries may well be nan
+        assert_all_finite(values[~hidden], input_name=name)
+    return values, hidden
+
+
+def encode_labels(values, hidden, classes, name):
+    """Turn the labels of one example into indices of classes.
+
+    Parameters
+    ----------
+    values : ndarray
+        Labels.
+    hidden : ndarray of bool
+        True where there is none.
+    classes : ndarray of shape (n_classes,)
+        Sorted labels.
+    name : str
+        What to call them in messages.
+
+    Returns
+    -------
+    y : ndarray of int64
+        Indices into `classes`, -1 where hidden; of the shape of `values`.
+    """
+    y = np.full(values.shape, -1, dtype=np.int64)
+    known = values[~hidden]
+    if known.dtype == object:
+        known = np.array(known.tolist(), dtype=None if len(known) else classes.dtype)
+    try:
+        index = np.searchsorted(classes, known).clip(max=len(classes) - 1)
+        unseen = known[classes[index] != known]
+    except TypeError:  # strings against numbers
+        index, unseen = None, known
+    if len(unseen):
+        raise ValueError(
+            f"{name} holds the label {unseen[:1].tolist()[0]!r}, "
+            f"which is not among the classes {classes.tolist()}."
+        )
+    y[~hidden] = index
+    return y
+
+
+def _count(values, hidden, name):
+    try:
+        return np.unique(values[~hidden], return_counts=True)
+    except TypeError as error:
+        raise TypeError(
+            f"{name} holds labels that cannot be sorted ({error}), expected all numbers or "
+            "all strings; mask hidden ones, or name their value by missing_label."
+        ) from error
+
+
+def _union(found, name):
+    found = [labels for labels in found if len(labels)]
+    if not found:
+        raise ValueError(f"Every label in {name} is hidden: at least one is needed.")
+    return sorted_classes(found, name=name)
+
+
+def sorted_classes(found, *, name):
+    """Merge labels into one sorted array of classes.
+
+    Parameters
+    ----------
+    found : list of array-like
+        Labels.
+    name : str
+        The argument they came from.
+
+    Returns
+    -------
+    classes : ndarray of shape (n_classes,)
+        Sorted union.
+    """
+    labels = [label for part in found for label in (part.tolist() if hasattr(part, "tolist") else part)]
+    if len({isinstance(label, str) for label in labels}) > 1:
+        raise TypeError(f"{name} mixes strings and numbers as labels.")
+    classes = np.unique(np.array(labels))
+    check_classification_targets(classes)
+    return classes
+
+
+def _as_table_labels(Y):
+    labels = Y if np.ma.isMaskedArray(Y) else np.asarray(Y)
+    if labels.ndim > 1 and labels.shape[1:] != (1,):
+        raise ValueError(
+            f"y has shape {labels.shape}, but X is a table, whose rows have one label each. "
+            "If X is one image, pass [X] and [y]."
+        )
+    values = column_or_1d(np.ma.getdata(labels), warn=True)
+    hidden = np.ma.getmaskarray(labels).ravel()
+    return np.ma.masked_array(values, hidden) if hidden.any() else values
+
+
+def _equals(values, missing_label):
+    if isinstance(missing_label, Real) and np.isnan(missing_label):
+        return np.broadcast_to(
+            values != values, values.shape
+        )  # nan is the one value that differs from itself
+    return np.broadcast_to(values == missing_label, values.shape)
