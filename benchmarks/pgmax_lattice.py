@@ -1,7 +1,7 @@
 """Time PGMax on a lattice; run by a Python that has it (requirements-pgmax.txt), with a problem of speed.py.
 
 Prints one line of JSON: seconds of an iteration, one number a repeat, and how far the marginals are from
-those in the problem. PGMax sends all messages at once instead of in sweeps, so that only converged answers agree.
+those in the problem. PGMax sends all messages at once instead of in sweeps, so only converged answers agree.
 """
 
 import argparse

@@ -26,6 +26,15 @@
 #ifdef __AVX__
 #include <immintrin.h>
 #endif
+#if defined(__AVX2__) && defined(__GLIBC__)  // exp and log of vectors, which compilers find in simple loops only
+#define VECTOR_MATH
+extern "C" {
+__m256d _ZGVdN4v_exp(__m256d);
+__m256d _ZGVdN4v_log(__m256d);
+__m256 _ZGVdN8v_expf(__m256);
+__m256 _ZGVdN8v_logf(__m256);
+}
+#endif
 
 #ifndef LABELS
 #define LABELS 2, 5, 8, 21
@@ -51,10 +60,13 @@ template <class T> inline Vector<T> root(Vector<T> v) {
 }
 
 template <class T> inline Vector<T> power(Vector<T> v, T exponent) {
-    alignas(vector_bytes) T values[width_of<T>];
-    *reinterpret_cast<Vector<T> *>(values) = v;
-    for (int i = 0; i < width_of<T>; ++i) values[i] = std::pow(values[i], exponent);
-    return *reinterpret_cast<Vector<T> *>(values);
+#ifdef VECTOR_MATH
+    if constexpr (sizeof(T) == 8) return _ZGVdN4v_exp(exponent * _ZGVdN4v_log(v));
+    else return _ZGVdN8v_expf(exponent * _ZGVdN8v_logf(v));
+#else
+    for (int i = 0; i < width_of<T>; ++i) v[i] = std::pow(v[i], exponent);
+    return v;
+#endif
 }
 
 // Transpose a square of vectors: swap the halves of all pairs of rows a distance apart, then half as far.
