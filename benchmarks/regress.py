@@ -32,12 +32,11 @@ def jobs_of(quick):
 
     shape, labels = ((40, 60), (2,)) if quick else ((100, 150), (2, 5))
     X, Y = make_images(4, shape, 10, 2)
-    jobs = {}
+    jobs, trw = {}, TRW()
     for k in labels:
         shared, own = lattice_problem(*shape, k), lattice_problem(*shape, k, per_edge=True)
         as_list = from_edges(shared.graph.n_nodes, shared.graph.edges)
         d_mu = np.random.default_rng(0).normal(size=shared.theta.unary.shape)
-        trw = TRW()
         jobs |= {
             f"bp, {k} labels": lambda shared=shared: BP().forward(*shared),
             f"trw, {k} labels": lambda shared=shared: TRW(rho=0.5).forward(*shared),

@@ -315,6 +315,9 @@ def plot(figures, facts, path):
         if any(values):
             axes.barh(place + 0.16 * (n - 2), [v or np.nan for v in values], 0.15, label=label, color=colour)
     axes.set(yticks=place, yticklabels=[f.case for f in figures], xscale="log")
+    slowest = min(value for f in figures for value in f[1:] if value)
+    axes.set_xlim(left=10 ** np.floor(np.log10(slowest)))  # a bar of the slowest has a length, too
+    axes.xaxis.set_major_formatter("{x:g}")
     axes.set_xlabel("million messages a second")
     axes.set_title(f"Inference on a lattice, one thread; commit {facts['commit']}", fontsize="medium")
     axes.invert_yaxis()
