@@ -194,20 +194,21 @@ class Roofline:
         if self.compiler is None:
             return False
         RESULTS.mkdir(exist_ok=True)
-        missing = [k for k in self.labels if not self._program(k).exists()]
+        missing = [k for k in self.labels if not self.program(k).exists()]
         jobs = []
         for k in missing:  # at once, into files that appear only when they are whole
-            part = self._program(k).with_suffix(f".{os.getpid()}")
+            part = self.program(k).with_suffix(f".{os.getpid()}")
             source = str(HERE / "roofline.cpp")
             command = [self.compiler, *self.flags, f"-DLABELS={k}", source, "-o", str(part)]
-            jobs.append((subprocess.Popen(command), part, self._program(k)))
+            jobs.append((subprocess.Popen(command), part, self.program(k)))
         for process, part, program in jobs:
             if process.wait():
                 return False
             part.rename(program)
         return True
 
-    def _program(self, k):
+    def program(self, k):
+        """Return where the program for `k` labels is, or will be: its name tells what it was made from."""
         source = (HERE / "roofline.cpp").read_bytes()
         key = hashlib.sha256(source + " ".join([self.compiler, *self.flags, platform.node()]).encode())
         return RESULTS / f"roofline-{k}-{key.hexdigest()[:12]}"
@@ -250,7 +251,7 @@ class Roofline:
             theta.tables.tofile(file)
 
         def run(repeats=3):
-            command = [self._program(problem.n_states), given, answer, iterations, repeats]
+            command = [self.program(problem.n_states), given, answer, iterations, repeats]
             done = subprocess.run([str(part) for part in command], capture_output=True, text=True, check=True)
             mu = np.fromfile(answer).reshape(theta.unary.shape)
             return mu, min(json.loads(done.stdout)["seconds"])

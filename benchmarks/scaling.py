@@ -135,6 +135,7 @@ def large_fit():
 def plot(curves, facts, path):
     """Draw all curves."""
     import matplotlib.pyplot as plt
+    from matplotlib.ticker import LogLocator
 
     panels = {
         "time, pixels": ["pixels"],
@@ -150,19 +151,27 @@ def plot(curves, facts, path):
             curve = curves[name]
             ax.plot(curve.sizes, curve.values, "o-", label=name.split(",")[0])
         what, grown = title.split(", ")
-        ax.set(xlabel=grown, ylabel=f"{what} [{curve.unit}]")
-        if what == "time" and grown != "threads":
-            first = curve.values[0] / curve.sizes[0]
-            ax.plot(curve.sizes, [first * n for n in curve.sizes], "k:", label="linear")
-            ax.set(xscale="log", yscale="log", title=f"exponent {slope(curve.sizes, curve.values):.2f}")
+        if what == "time":
+            first = curve.values[0] / curve.sizes[0] if grown != "threads" else curve.values[0]
+            ideal = [first / n if grown == "threads" else first * n for n in curve.sizes]
+            ax.plot(curve.sizes, ideal, "k:", label="in proportion")
+            ax.set(xscale="log", yscale="log", title=f"exponent {slope_of(curve)}")
+            ax.minorticks_off()
+            ax.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+            ax.yaxis.set_major_formatter("{x:g}")
         else:
             ax.set_ylim(bottom=0)
-            ax.set_xlim(left=0)
+        ax.set_xticks(curve.sizes, [f"{n:g}" if n < 1e4 else f"{n / 1000:g}k" for n in curve.sizes])
+        ax.set(xlabel=grown, ylabel=f"{what} [{curve.unit}]")
         ax.grid(alpha=0.3)
-        if len(ax.lines) > 1:
-            ax.legend(frameon=False)
+        ax.legend(frameon=False)
     figure.suptitle(f"Growth; commit {facts['commit']}", fontsize="medium")
     figure.savefig(path, dpi=120)
+
+
+def slope_of(curve):
+    """Write the exponent of growth of a curve."""
+    return f"{slope(curve.sizes, curve.values):.2f}" if len(curve.sizes) > 1 else "unknown"
 
 
 def main():

@@ -4,7 +4,9 @@ import argparse
 import functools
 import json
 import statistics
+import sys
 import tempfile
+import time
 import warnings
 from pathlib import Path
 from typing import NamedTuple
@@ -65,7 +67,7 @@ class Settings(NamedTuple):
 
 
 FULL = Settings((200, 300), (2, 5, 8, 21), 20.0, 32, None, None)
-QUICK = Settings((60, 80), (2, 5), 0.4, 4, None, None)
+QUICK = Settings((60, 80), (2, 5), 0.2, 4, None, None)
 
 
 class Figure(NamedTuple):
@@ -161,18 +163,16 @@ def time_pgmax(settings, k):
 
 
 def lattice_rows(settings):
-    """Compare lattice inference with the roofline, plain loops and PGMax."""
-    figures, rows = [], []
+    """Compare lattice inference with the roofline, plain loops and PGMax; also yields every Figure."""
     for case in _cases(settings):
         figure = measure_case(settings, *case)
-        figures.append(figure)
+        yield figure
         ratio = _over(figure.iteration, figure.roofline)
-        rows.append(at_least(f"{figure.case}: iteration against roofline", ratio, 0.5))
+        yield at_least(f"{figure.case}: iteration against roofline", ratio, 0.5)
         if figure.plain is not None:
-            rows.append(at_least(f"{figure.case}: against plain loops", figure.iteration / figure.plain, 5))
+            yield at_least(f"{figure.case}: against plain loops", figure.iteration / figure.plain, 5)
         if figure.pgmax is not None:
-            rows.append(at_least(f"{figure.case}: against PGMax", figure.iteration / figure.pgmax, 50))
-    return rows, figures
+            yield at_least(f"{figure.case}: against PGMax", figure.iteration / figure.pgmax, 50)
 
 
 def _over(ours, theirs):
@@ -263,7 +263,10 @@ def fit_rows(settings):
     with tempfile.TemporaryDirectory() as folder:
         small = ("--shape", *settings.shape, "--cold", "--steps", 3, "--fits", 2)
         cold = child(*small, env={"NUMBA_CACHE_DIR": folder})["seconds"]
-        cached = [child(*small, env={"NUMBA_CACHE_DIR": folder})["seconds"] for _ in range(3)]
+        cached = [
+            child(*small, env={"NUMBA_CACHE_DIR": folder})["seconds"]
+            for _ in range(1 + settings.images // 16)
+        ]
     beyond = statistics.median(first - second for first, second in cached)
     yield at_most("first fit of a process, kernels cached: beyond the second", beyond, 1, "s")
     yield at_most("first fit of all, kernels compiled: beyond the second", cold[0] - cold[1], 20, "s")
@@ -344,9 +347,12 @@ def main():
     facts = circumstances()
     print("\n".join(f"{name}: {value}" for name, value in facts.items()))
     print(f"lattice of {settings.shape[0]} x {settings.shape[1]}\n")
-    rows, figures = lattice_rows(settings)
-    for part in (gradient_rows, mean_field_rows, graph_rows, fit_rows, predict_rows):
-        rows += part(settings)
+    rows, figures = [], []
+    for part in (lattice_rows, gradient_rows, mean_field_rows, graph_rows, fit_rows, predict_rows):
+        start = time.perf_counter()
+        for row in part(settings):
+            (figures if isinstance(row, Figure) else rows).append(row)
+        print(f"{part.__name__}: {time.perf_counter() - start:.0f} s", file=sys.stderr)
     show(rows)
     print()
     for figure in figures:
