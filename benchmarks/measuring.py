@@ -188,6 +188,8 @@ class Roofline:
         self.labels = tuple(labels)
         self.flags = flags
         self.compiler = shutil.which(os.environ.get("CXX", "g++"))
+        made_from = [(HERE / "roofline.cpp").read_text(), str(self.compiler), *flags, platform.node()]
+        self.key = hashlib.sha256("\n".join(made_from).encode()).hexdigest()[:12]
 
     def build(self):
         """Compile what was not compiled before; return whether there is a roofline."""
@@ -209,9 +211,7 @@ class Roofline:
 
     def program(self, k):
         """Return where the program for `k` labels is, or will be: its name tells what it was made from."""
-        source = (HERE / "roofline.cpp").read_bytes()
-        key = hashlib.sha256(source + " ".join([self.compiler, *self.flags, platform.node()]).encode())
-        return RESULTS / f"roofline-{k}-{key.hexdigest()[:12]}"
+        return RESULTS / f"roofline-{k}-{self.key}"
 
     def run(self, problem, *, rho, iterations, repeats=3, dtype=np.float64):
         """Run it.

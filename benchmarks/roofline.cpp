@@ -26,8 +26,8 @@
 #ifdef __AVX__
 #include <immintrin.h>
 #endif
-#if defined(__AVX2__) && defined(__GLIBC__)  // exp and log of vectors, which compilers find in simple loops only
-#define VECTOR_MATH
+#if defined(__AVX2__) && defined(__GLIBC__)
+#define VECTOR_MATH  // exp and log of vectors, which compilers find in simple loops only
 extern "C" {
 __m256d _ZGVdN4v_exp(__m256d);
 __m256d _ZGVdN4v_log(__m256d);
@@ -106,7 +106,7 @@ struct Problem {
 template <class T, int K, Power P, bool PerEdge> class Lattice {
     static constexpr int N = K == 2 ? 1 : K;       // numbers a message
     static constexpr int M = K == 2 ? 3 : K * K;   // numbers a table: of two labels, divided by the first
-    // Vectors side by side: so many that latencies overlap, so few that a tile stays in the cache; as measured.
+    // Vectors side by side: enough for latencies to overlap, few enough for a tile to stay in the cache.
     static constexpr int G = K == 2 ? 4 : K > 5 && K < 16 ? 1 : 2;
     static constexpr int L = G * width_of<T>;      // lanes of a tile
     using V = Vector<T>;
@@ -131,7 +131,8 @@ template <class T, int K, Power P, bool PerEdge> class Lattice {
 
     // One message from the cavity x: m(y) = sum_z table(z, y) x(z), normalised. Stores its powers rho and
     // rho - 1; the former is also what the next cavity starts from.
-    static inline void send(const Axis &axis, const V *table, int backward, const V (&x)[N][G], V (&q)[N][G], V *divisor) {
+    static inline void send(const Axis &axis, const V *table, int backward, const V (&x)[N][G], V (&q)[N][G],
+                            V *divisor) {
         auto entry = [&](int source, int target, int g) -> V {
             if constexpr (PerEdge)
                 return table[((backward ? target * K + source : source * K + target) - (K == 2)) * G + g];
@@ -141,7 +142,8 @@ template <class T, int K, Power P, bool PerEdge> class Lattice {
         if constexpr (K == 2) {
 #pragma GCC unroll 8
             for (int g = 0; g < G; ++g) {
-                const V above = entry(0, 1, g) + entry(1, 1, g) * x[0][g], below = 1 + entry(1, 0, g) * x[0][g];
+                const V above = entry(0, 1, g) + entry(1, 1, g) * x[0][g];
+                const V below = 1 + entry(1, 0, g) * x[0][g];
                 if constexpr (P == Power::one) q[0][g] = above / below;
                 if constexpr (P == Power::half) {  // one root and one division give both powers
                     const V scale = 1 / root<T>(above * below);
@@ -154,7 +156,8 @@ template <class T, int K, Power P, bool PerEdge> class Lattice {
             }
             return;
         }
-        constexpr int B = K <= 5 ? K : K % 4 == 0 ? 4 : K % 3 == 0 ? 3 : 1;  // targets whose sums fit in registers
+        // Targets whose sums fit in registers at once.
+        constexpr int B = K <= 5 ? K : K % 4 == 0 ? 4 : K % 3 == 0 ? 3 : 1;
         V total[G] = {};
         for (int first = 0; first < K; first += B) {
             V sum[B][G] = {};
@@ -232,8 +235,9 @@ template <class T, int K, Power P, bool PerEdge> class Lattice {
                 for (int g = 0; g < G; ++g) product[n * G + g] = unary[n * G + g] * came[n * G + g] * q[n][g];
             if (p % L == 0) cross(vectors(block), other, p / L, tile * L);
             if (p == 0) break;
+            V *behind = vectors(a.reverse.at(P == Power::one ? 0 : here - N * L));
             cavity(vectors(a.field.at(here)), vectors(divisor.at(P == Power::one ? 0 : p * N * L)), q, x);
-            send(a, table(a, tile, p - 1), 1, x, q, vectors(a.reverse.at(P == Power::one ? 0 : here - N * L)));
+            send(a, table(a, tile, p - 1), 1, x, q, behind);
         }
     }
 
@@ -297,7 +301,7 @@ public:
                 for (int x = 0; x < K; ++x) {
                     out[x] = 1;
                     if (K > 2 || x > 0) {
-                        const size_t h = cell(0, r, c) + (x - (K == 2)) * L, v = cell(1, c, r) + (x - (K == 2)) * L;
+                        const size_t n = (x - (K == 2)) * L, h = cell(0, r, c) + n, v = cell(1, c, r) + n;
                         out[x] = double(*axes[0].field.at(h)) * *axes[1].field.at(v) / *axes[0].unary.at(h);
                     }
                     total += out[x];
@@ -314,7 +318,8 @@ private:
         const int64_t row = axis == 0 ? line : p, column = axis == 0 ? p : line;
         const double *theta = &problem.unary[(row * problem.width + column) * K];
         const double base = K == 2 ? theta[0] : *std::max_element(theta, theta + K);
-        for (int n = 0; n < N; ++n) *a.unary.at(cell(axis, line, p) + n * L) = T(std::exp(theta[n + (K == 2)] - base));
+        for (int n = 0; n < N; ++n)
+            *a.unary.at(cell(axis, line, p) + n * L) = T(std::exp(theta[n + (K == 2)] - base));
         if (p + 1 == a.length) return;
         const int64_t edge = axis == 0 ? row * (problem.width - 1) + column : row * problem.width + column;
         const double *pair = &problem.tables[axis][(PerEdge ? edge : 0) * K * K];
@@ -323,10 +328,9 @@ private:
             for (int y = 0; y < K; ++y) {
                 if (K == 2 && x + y == 0) continue;
                 const T value = T(std::exp((pair[x * K + y] - top) / problem.rho[axis]));
-                a.shared[0][x * K + y - (K == 2)] = value;
-                a.shared[1][y * K + x - (K == 2)] = value;
-                if (PerEdge)
-                    *a.tables.at(((line / L * (a.length - 1) + p) * M + x * K + y - (K == 2)) * L + line % L) = value;
+                const int64_t n = x * K + y - (K == 2), tile = line / L;
+                a.shared[0][n] = a.shared[1][y * K + x - (K == 2)] = value;
+                if (PerEdge) *a.tables.at(((tile * (a.length - 1) + p) * M + n) * L + line % L) = value;
             }
     }
 };
@@ -358,7 +362,8 @@ template <class T, int K, class... Args> auto by_power(const Problem &problem, A
 template <int K, class... Args>
 void by_labels(std::vector<double> &seconds, const Problem &problem, Args &&...args) {
     if (problem.labels != K) return;
-    seconds = problem.bytes == 8 ? by_power<double, K>(problem, args...) : by_power<float, K>(problem, args...);
+    const bool wide = problem.bytes == 8;
+    seconds = wide ? by_power<double, K>(problem, args...) : by_power<float, K>(problem, args...);
 }
 
 template <int... K, class... Args> std::vector<double> dispatch(const Problem &problem, Args &&...args) {
@@ -387,8 +392,10 @@ int main(int argc, char **argv) {
     if (!file) return std::fprintf(stderr, "roofline: the problem in %s is cut short\n", argv[1]), 1;
     std::vector<double> mu(problem.unary.size());
     const auto seconds = dispatch<LABELS>(problem, std::atoi(argv[3]), std::max(1, std::atoi(argv[4])), mu);
-    if (seconds.empty()) return std::fprintf(stderr, "roofline: not compiled for %d labels\n", int(problem.labels)), 1;
-    std::ofstream(argv[2], std::ios::binary).write(reinterpret_cast<char *>(mu.data()), mu.size() * sizeof(double));
+    const int labels = int(problem.labels);
+    if (seconds.empty()) return std::fprintf(stderr, "roofline: not compiled for %d labels\n", labels), 1;
+    std::ofstream answer(argv[2], std::ios::binary);
+    answer.write(reinterpret_cast<char *>(mu.data()), mu.size() * sizeof(double));
     std::printf("{\"seconds\": [");
     for (size_t i = 0; i < seconds.size(); ++i) std::printf("%s%.9g", i ? ", " : "", seconds[i]);
     std::printf("]}\n");

@@ -161,7 +161,7 @@ def plot(curves, facts, path):
             ax.yaxis.set_major_formatter("{x:g}")
         else:
             ax.set_ylim(bottom=0)
-        ax.set_xticks(curve.sizes, [f"{n:g}" if n < 1e4 else f"{n / 1000:g}k" for n in curve.sizes])
+        ax.set_xticks(curve.sizes, [f"{n:g}" if n < 1e4 else f"{n / 1000:.3g}k" for n in curve.sizes])
         ax.set(xlabel=grown, ylabel=f"{what} [{curve.unit}]")
         ax.grid(alpha=0.3)
         ax.legend(frameon=False)

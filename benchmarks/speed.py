@@ -166,6 +166,7 @@ def lattice_rows(settings):
     """Compare lattice inference with the roofline, plain loops and PGMax; also yields every Figure."""
     for case in _cases(settings):
         figure = measure_case(settings, *case)
+        print(tell(figure), file=sys.stderr)
         yield figure
         ratio = _over(figure.iteration, figure.roofline)
         yield at_least(f"{figure.case}: iteration against roofline", ratio, 0.5)
@@ -291,6 +292,13 @@ def predict_rows(settings):
 # ------------------------------------------------------------------------------------------ reports
 
 
+def tell(figure):
+    """Write a figure on one line."""
+    speeds = zip(Figure._fields[1:], figure[1:], strict=True)
+    told = ", ".join(f"{name} {value:.4g}" for name, value in speeds if value)
+    return f"{figure.case.ljust(40)} {told} Mmsg/s"
+
+
 def rst(facts, rows, figures):
     """Write the tables of the documentation page."""
     speeds = [[f.case, *("-" if v is None else f"{v:.3g}" for v in f[1:])] for f in figures]
@@ -344,9 +352,9 @@ def main():
     settings = settings._replace(roofline=roofline if roofline.build() else None)
     if settings.roofline is None:
         print("no roofline: there is no C++ compiler, or it failed")
-    facts = circumstances()
-    print("\n".join(f"{name}: {value}" for name, value in facts.items()))
-    print(f"lattice of {settings.shape[0]} x {settings.shape[1]}\n")
+    size = f"lattices of {settings.shape[0]} x {settings.shape[1]}, fits of {settings.images} such images"
+    facts = {**circumstances(), "sizes": f"{size}{' (--quick)' if args.quick else ''}"}
+    print("\n".join(f"{name}: {value}" for name, value in facts.items()) + "\n")
     rows, figures = [], []
     for part in (lattice_rows, gradient_rows, mean_field_rows, graph_rows, fit_rows, predict_rows):
         start = time.perf_counter()
@@ -355,9 +363,7 @@ def main():
         print(f"{part.__name__}: {time.perf_counter() - start:.0f} s", file=sys.stderr)
     show(rows)
     print()
-    for figure in figures:
-        speeds = zip(Figure._fields[1:], figure[1:], strict=True)
-        print(figure.case.ljust(40), *(f"{name} {value:.4g}" for name, value in speeds if value), "Mmsg/s")
+    print("\n".join(tell(figure) for figure in figures))
     if args.json:
         found = {**facts, "rows": [r._asdict() for r in rows], "figures": [f._asdict() for f in figures]}
         Path(args.json).write_text(json.dumps(found, indent=1))
