@@ -86,7 +86,7 @@ def seconds(job):
     return time.perf_counter() - start
 
 
-def interleaved(jobs, rounds, warm=True):
+def rounds_of(jobs, rounds, warm=True):
     """Time several jobs in turn, so that what else the machine does meets all of them alike.
 
     Parameters
@@ -100,8 +100,8 @@ def interleaved(jobs, rounds, warm=True):
 
     Returns
     -------
-    times : dict of str to float
-        The median of the seconds of each job.
+    times : dict of str to list of float
+        The seconds of each job, one number a round.
     """
     taken = {name: [] for name in jobs}
     for turn in range(rounds + warm):
@@ -111,7 +111,31 @@ def interleaved(jobs, rounds, warm=True):
             spent = time.perf_counter() - start
             if turn >= warm:
                 taken[name].append(told if isinstance(told, float) else spent)
-    return {name: statistics.median(times) for name, times in taken.items()}
+    return taken
+
+
+def interleaved(jobs, rounds, warm=True):
+    """Return the medians of what `rounds_of` returns."""
+    return {name: statistics.median(times) for name, times in rounds_of(jobs, rounds, warm).items()}
+
+
+def difference(long, short, n):
+    """Compute the seconds of one of `n` iterations by which two jobs differ.
+
+    Parameters
+    ----------
+    long, short : list of float
+        Seconds of the job with more iterations and of that with fewer, one number a round.
+    n : int
+        How many more.
+
+    Returns
+    -------
+    seconds : float or None
+        The median over rounds; None where noise hides it, which no bound could replace.
+    """
+    found = statistics.median(b - a for a, b in zip(short, long, strict=True)) / n
+    return found if found > 0 else None
 
 
 def affordable(job, budget, most):

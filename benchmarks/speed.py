@@ -23,8 +23,10 @@ from measuring import (
     at_most,
     child,
     circumstances,
+    difference,
     interleaved,
     lattice_problem,
+    rounds_of,
     rst_table,
     seconds,
     show,
@@ -75,7 +77,7 @@ class Figure(NamedTuple):
 
     case: str
     roofline: float | None
-    iteration: float
+    iteration: float | None
     call: float
     plain: float | None
     pgmax: float | None
@@ -86,12 +88,17 @@ def inference_of(rho, iterations):
     return BP(max_iter=iterations) if rho == 1 else TRW(rho=rho, max_iter=iterations)
 
 
-def call_and_iteration(jobs, rounds):
-    """Time jobs, of which `short` and `long` differ in iterations; add the seconds of one `iteration`."""
-    times = interleaved(jobs, rounds)
-    # Where noise is larger than the difference, the long call bounds an iteration from above.
-    times["iteration"] = max((times["long"] - times["short"]) / (LONG - SHORT), 0.2 * times["long"] / LONG)
+def medians_and_differences(jobs, rounds, pairs):
+    """Time jobs; add what an iteration takes, for each ``name: (long, short, iterations)`` of `pairs`."""
+    taken = rounds_of(jobs, rounds)
+    times = {name: statistics.median(spent) for name, spent in taken.items()}
+    for name, (long, short, n) in pairs.items():
+        times[name] = difference(taken[long], taken[short], n)
     return times
+
+
+OURS = ("long", "short", LONG - SHORT)
+PLAIN = ("plain_long", "plain_short", 4)
 
 
 def forward_jobs(problem, make):
@@ -134,17 +141,16 @@ def measure_case(settings, k, per_edge, rho):
             np.testing.assert_allclose(iterate(2), make(2).forward(*problem).mu, atol=1e-9)
             jobs["plain_short"], jobs["plain_long"] = lambda: iterate(1) is None, lambda: iterate(5) is None
         rounds = affordable(lambda: [job() for job in jobs.values()], settings.budget, 9)
-        times = call_and_iteration(jobs, rounds)
-    if "plain_long" in times:
-        times["plain"] = (times["plain_long"] - times["plain_short"]) / 4
+        pairs = {"iteration": OURS, **({"plain": PLAIN} if "plain_long" in jobs else {})}
+        times = medians_and_differences(jobs, rounds, pairs)
     if "roofline" in times:
         times["roofline"] /= SHORT
     if settings.pgmax and rho == 1 and not per_edge and k < 21:
         times["pgmax"] = time_pgmax(settings, k)
-    speed = {who: problem.messages() / spent / 1e6 for who, spent in times.items()}
+    speed = {who: problem.messages() / spent / 1e6 for who, spent in times.items() if spent is not None}
     call = problem.messages(SHORT) / times["short"] / 1e6
     others = (speed.get("plain"), speed.get("pgmax"))
-    return Figure(name, speed.get("roofline"), speed["iteration"], call, *others)
+    return Figure(name, speed.get("roofline"), speed.get("iteration"), call, *others)
 
 
 def time_pgmax(settings, k):
@@ -171,13 +177,13 @@ def lattice_rows(settings):
         ratio = _over(figure.iteration, figure.roofline)
         yield at_least(f"{figure.case}: iteration against roofline", ratio, 0.5)
         if figure.plain is not None:
-            yield at_least(f"{figure.case}: against plain loops", figure.iteration / figure.plain, 5)
+            yield at_least(f"{figure.case}: against plain loops", _over(figure.iteration, figure.plain), 5)
         if figure.pgmax is not None:
-            yield at_least(f"{figure.case}: against PGMax", figure.iteration / figure.pgmax, 50)
+            yield at_least(f"{figure.case}: against PGMax", _over(figure.iteration, figure.pgmax), 50)
 
 
 def _over(ours, theirs):
-    return None if theirs is None else ours / theirs
+    return None if ours is None or theirs is None else ours / theirs
 
 
 # --------------------------------------------------------------------------------- other kernels
@@ -211,8 +217,9 @@ def mean_field_rows(settings):
             **{f"field_{n}": j for n, j in field.items()},
         }
         rounds = affordable(lambda jobs=jobs: [job() for job in jobs.values()], settings.budget / 2, 9)
-        times = interleaved(jobs, rounds)
-        ratio = (times["field_long"] - times["field_short"]) / (times["long"] - times["short"])
+        pairs = {"bp": OURS, "field": ("field_long", "field_short", LONG - SHORT)}
+        times = medians_and_differences(jobs, rounds, pairs)
+        ratio = _over(times["field"], times["bp"])
         yield at_most(f"mean field, {k} labels: iteration against BP's", ratio, 1)
 
 
@@ -232,9 +239,9 @@ def graph_rows(settings):
             jobs["plain_short"] = lambda iterate=iterate: iterate(1) is None
             jobs["plain_long"] = lambda iterate=iterate: iterate(5) is None
             rounds = affordable(lambda jobs=jobs: [job() for job in jobs.values()], settings.budget / 2, 9)
-            times = call_and_iteration(jobs, rounds)
-            loops = on_lattice.messages(4) / (times["plain_long"] - times["plain_short"])
-            ratio = problem.messages() / times["iteration"] / loops
+            times = medians_and_differences(jobs, rounds, {"iteration": OURS, "plain": PLAIN})
+            slower = _over(times["iteration"], times["plain"])
+            ratio = None if slower is None else problem.messages() / on_lattice.messages() / slower
             yield at_least(f"{name}, {k} labels: against plain loops on the lattice", ratio, 0.5)
 
 

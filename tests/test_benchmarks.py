@@ -51,6 +51,8 @@ def test_slope_and_interleaving(scripts):
     jobs = {"a": lambda: calls.append("a"), "b": lambda: calls.append("b") or 0.5}
     assert measuring.interleaved(jobs, 2)["b"] == 0.5
     assert calls == ["a", "b"] * 3
+    np.testing.assert_allclose(measuring.difference([4.0, 9.0, 4.0], [1.0, 1.0, 1.0], 3), 1, rtol=1e-12)
+    assert measuring.difference([1.0], [2.0], 3) is None  # noise is not a speed
 
 
 def test_plain_loops_agree(scripts, seed):
