@@ -1,0 +1,92 @@
+"""The scripts in benchmarks/: they start, the roofline is right, the comparison finds what is slower."""
+
+import importlib
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from skcrf.inference import TRW
+
+FOLDER = Path(__file__).parents[1] / "benchmarks"
+SCRIPTS = ["speed", "scaling", "regress", "child"]
+
+
+@pytest.fixture
+def scripts(monkeypatch):
+    """Import a script, as those that run next to it do."""
+    monkeypatch.syspath_prepend(str(FOLDER))
+    return importlib.import_module
+
+
+@pytest.mark.parametrize("path", sorted(FOLDER.glob("*.py")), ids=lambda path: path.stem)
+def test_parses(path):
+    compile(path.read_text(), str(path), "exec")
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_help(script, scripts, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", [f"{script}.py", "--help"])
+    with pytest.raises(SystemExit) as stopped:
+        scripts(script).main()
+    assert stopped.value.code == 0
+    assert "--help" in capsys.readouterr().out
+
+
+def test_comparison_names_what_is_slower(scripts):
+    old = {"same": [1.0, 2.0, 1.0], "slower": [1.0, 2.0, 1.0], "faster": [2.0, 2.0, 2.0]}
+    new = {"same": [1.05, 2.0, 9.0], "slower": [1.2, 2.4, 1.0], "faster": [1.0, 1.0, 1.0]}
+    ratios, worse = scripts("regress").compare(old, new)
+    assert worse == ["slower"]
+    np.testing.assert_allclose([ratios[name] for name in old], [1.05, 1.2, 0.5], rtol=1e-12)
+
+
+def test_slope_and_interleaving(scripts):
+    measuring = scripts("measuring")
+    np.testing.assert_allclose(measuring.slope([1, 2, 4, 8], [3, 12, 48, 192]), 2, rtol=1e-12)
+    calls = []
+    jobs = {"a": lambda: calls.append("a"), "b": lambda: calls.append("b") or 0.5}
+    assert measuring.interleaved(jobs, 2)["b"] == 0.5
+    assert calls == ["a", "b"] * 3
+    np.testing.assert_allclose(measuring.difference([4.0, 9.0, 4.0], [1.0, 1.0, 1.0], 3), 1, rtol=1e-12)
+    assert measuring.difference([1.0], [2.0], 3) is None  # noise is not a speed
+
+
+def test_plain_loops_agree(scripts, seed):
+    problem = scripts("measuring").lattice_problem(4, 7, 3, seed=seed)
+    for rho in (1.0, 0.5, 0.7):
+        mu = TRW(rho=rho, max_iter=3).forward(*problem).mu
+        np.testing.assert_allclose(scripts("plain").prepare(problem, rho)(3), mu, atol=1e-12)
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="needs a C++ compiler")
+def test_roofline_agrees(scripts, seed, tmp_path, monkeypatch):
+    measuring = scripts("measuring")
+    monkeypatch.setattr(measuring, "RESULTS", tmp_path)
+    roofline = measuring.Roofline([2, 3], flags=("-std=c++17", "-O0", "-march=native"))
+    assert roofline.build()
+    for k in roofline.labels:
+        for per_edge in (False, True):
+            problem = measuring.lattice_problem(19, 10, k, per_edge=per_edge, seed=seed)  # tiles are cut off
+            for rho in (1.0, 0.5, (0.6, 0.7)):
+                edges = problem.graph.edges
+                rhos = np.where(np.diff(edges, axis=1)[:, 0] == 1, *np.broadcast_to(rho, 2))
+                mu = TRW(rho=rhos, max_iter=3).forward(*problem).mu
+                for dtype, atol in ((np.float64, 1e-12), (np.float32, 1e-4)):
+                    found, spent = roofline.run(problem, rho=rho, iterations=3, repeats=1, dtype=dtype)
+                    np.testing.assert_allclose(found, mu, atol=atol)
+                    assert spent > 0
+    nothing = [str(path) for path in (roofline.program(2), tmp_path / "none", tmp_path / "out")]
+    done = subprocess.run([*nothing, "1", "1"], capture_output=True, text=True)
+    assert done.returncode == 1
+    assert "cannot read" in done.stderr
+
+
+def test_tables_say_whether_goals_are_reached(scripts):
+    measuring = scripts("measuring")
+    rows = [measuring.at_least("a", 2.0, 1), measuring.at_most("b", 2.0, 1), measuring.at_least("c", None, 1)]
+    assert [measuring.verdict(row) for row in rows] == ["yes", "NO", "-"]
+    assert "   * - a\n     - ≥ 1 x" in measuring.rst_table(("what", "goal"), [row[:2] for row in rows])
