@@ -130,30 +130,26 @@ def _spread_shares(of_top, of_bottom, rho, d_q, d_f, d_b):
 @inlined_kernel
 def _sums_of_one_table(table, c, out):
     n, lanes = len(table), c.shape[1]
-    # Two targets and four sources at a time: as many numbers as there are registers for.
-    for x in range(0, n - 1, 2):
+    # Two targets and four sources at a time: as many numbers as there are registers for. Of an odd number of
+    # targets, the last but one is done twice.
+    for i in range(0, n, 2):
+        x = min(i, n - 2)
+        s, t = (table[x, 0], table[x + 1, 0]) if n % 4 else (0.0, 0.0)
         for lane in range(lanes):
-            out[x, lane] = 0.0
-            out[x + 1, lane] = 0.0
-        for z in range(0, n - 3, 4):
+            out[x, lane] = s * c[0, lane]
+            out[x + 1, lane] = t * c[0, lane]
+        for z in range(1, n % 4):
+            s, t = table[x, z], table[x + 1, z]
+            for lane in range(lanes):
+                out[x, lane] += s * c[z, lane]
+                out[x + 1, lane] += t * c[z, lane]
+        for z in range(n % 4, n, 4):
             s0, s1, s2, s3 = table[x, z], table[x, z + 1], table[x, z + 2], table[x, z + 3]
             t0, t1, t2, t3 = table[x + 1, z], table[x + 1, z + 1], table[x + 1, z + 2], table[x + 1, z + 3]
             for lane in range(lanes):
                 c0, c1, c2, c3 = c[z, lane], c[z + 1, lane], c[z + 2, lane], c[z + 3, lane]
                 out[x, lane] += s0 * c0 + s1 * c1 + s2 * c2 + s3 * c3
                 out[x + 1, lane] += t0 * c0 + t1 * c1 + t2 * c2 + t3 * c3
-        for z in range(n // 4 * 4, n):
-            s, t = table[x, z], table[x + 1, z]
-            for lane in range(lanes):
-                out[x, lane] += s * c[z, lane]
-                out[x + 1, lane] += t * c[z, lane]
-    if n % 2:
-        for lane in range(lanes):
-            out[n - 1, lane] = 0.0
-        for z in range(n):
-            t = table[n - 1, z]
-            for lane in range(lanes):
-                out[n - 1, lane] += t * c[z, lane]
 
 
 @inlined_kernel

@@ -294,8 +294,9 @@ class LatticeEngine:
 
     def __init__(self, plan, theta, maximise, kind):
         graph, n_labels = plan.graph, theta.unary.shape[1]
-        self.theta, self.edge_ptr, self.maximise, self.measure = theta, graph.edge_ptr, maximise, plan.tol > 0
+        self.theta, self.edge_ptr, self.measure = theta, graph.edge_ptr, plan.tol > 0
         n_rows = 1 if n_labels == 2 and kind < 3 and not maximise else n_labels
+        self.maximise = None if n_rows < n_labels else maximise
         sizes = np.array([n_labels, n_rows])
         shapes = [[dimensions(*shape, layout, n_rows) for layout in (0, 1)] for shape in graph.shapes]
         shapes = np.array(shapes).reshape(-1, 2, 4)
@@ -355,6 +356,7 @@ class LatticeEngine:
                 before[:, 0],
                 after[:, 0],
                 active,
+                self.maximise,
                 d_state[:, 0],
                 d_unary[layout],
                 d_tables[layout],

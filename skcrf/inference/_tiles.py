@@ -111,26 +111,26 @@ def _table(tables, tile, position, flip):
 
 @kernel
 def _sweep(q, f, b, tables, rho, maximise):
-    """Cross all lines to the end, then back."""
+    """Cross all lines to the end, then back. Where messages are ratios, `maximise` is None."""
     n_tiles, positions, n_rows, lanes = q.shape
     c, scratch = np.empty((n_rows, lanes)), np.empty((n_rows + 1, lanes))
     for t in range(n_tiles):
         for p in range(positions - 1):
             table = _table(tables, t, p, True)
-            if n_rows == 1:
+            if maximise is None:
                 send_ratio(table, True, q[t, p, 0], f[t, p, 0], b[t, p, 0], rho, f[t, p + 1, 0])
             else:
                 send(table, True, maximise, q[t, p], f[t, p], b[t, p], rho, c, scratch, f[t, p + 1])
         for p in range(positions - 1, 0, -1):
             table = _table(tables, t, p - 1, False)
-            if n_rows == 1:
+            if maximise is None:
                 send_ratio(table, False, q[t, p, 0], b[t, p, 0], f[t, p, 0], rho, b[t, p - 1, 0])
             else:
                 send(table, False, maximise, q[t, p], b[t, p], f[t, p], rho, c, scratch, b[t, p - 1])
 
 
 @kernel
-def _sweep_vjp(q, f, b, b_before, tables, rho, d_f, d_b, d_q, d_b_before, d_tables):
+def _sweep_vjp(q, f, b, b_before, tables, rho, maximise, d_f, d_b, d_q, d_b_before, d_tables):
     """Undo a sweep, last message first; adds to `d_q`, `d_b_before` and `d_tables`."""
     n_tiles, positions, n_rows, lanes = q.shape
     work = np.empty((3 * n_rows + 1, lanes))
@@ -147,7 +147,7 @@ def _sweep_vjp(q, f, b, b_before, tables, rho, d_f, d_b, d_q, d_b_before, d_tabl
         d_said, d_heard = (
             (d_f[t, source], d_b_before[t, source]) if flip else (d_b[t, source], d_f[t, source])
         )
-        if n_rows == 1:
+        if maximise is None:
             send_ratio_vjp(
                 table, flip, q[t, source, 0], said[0], heard[0], rho, d_message[0], work,
                 d_q[t, source, 0], d_said[0], d_heard[0], d_table,
@@ -203,7 +203,10 @@ def cross_vjp(d_q, rho, d_f, d_b):
 
 @kernel
 def sweeps(tiles, layout, state, active, maximise, scratch):
-    """Sweep one layout of the active examples, with what the messages of the other say."""
+    """Sweep one layout of the active examples, with what the messages of the other say.
+
+    `maximise` is None where messages are ratios: a kernel is compiled for one of both cases only.
+    """
     other = 1 - layout
     for example in range(len(active)):
         if active[example]:
@@ -217,7 +220,7 @@ def sweeps(tiles, layout, state, active, maximise, scratch):
 
 @kernel
 def sweeps_vjp(
-    tiles, layout, seen, before, after, active, d_state, d_unary, d_tables, scratch, d_q, d_b_before
+    tiles, layout, seen, before, after, active, maximise, d_state, d_unary, d_tables, scratch, d_q, d_b_before
 ):
     """Undo the sweeps of one layout, which had `seen` the messages of the other.
 
@@ -235,19 +238,8 @@ def sweeps_vjp(
             _, b_old = messages_of(tiles, before, example, layout)
             d_b_old = array_of(tiles, d_b_before, example, layout)
             tables = tables_of(tiles, tiles.tables[layout], example, layout)
-            _sweep_vjp(
-                q,
-                f,
-                b,
-                b_old,
-                tables,
-                rho,
-                d_f,
-                d_b,
-                dq,
-                d_b_old,
-                tables_of(tiles, d_tables, example, layout),
-            )
+            d_inside = tables_of(tiles, d_tables, example, layout)
+            _sweep_vjp(q, f, b, b_old, tables, rho, maximise, d_f, d_b, dq, d_b_old, d_inside)
             known = array_of(tiles, d_unary, example, layout)
             _settle(dq.reshape(-1), d_b_old.reshape(-1), known.reshape(-1), d_f.reshape(-1), d_b.reshape(-1))
             d_f, d_b = messages_of(tiles, d_state, example, other)
