@@ -135,6 +135,11 @@ class Batch(_Arrays):
         return self.X.nbytes + self.V.nbytes + self.y.nbytes
 
     @cached_property
+    def starts(self):
+        """Dict: where inference ended in the last evaluation, if that is kept."""
+        return {}
+
+    @cached_property
     def n_labels(self):
         """Weight of the labelled sites; class weights do not count, as in `LogisticRegression`."""
         labelled = self.graph.node_example[self.y >= 0]

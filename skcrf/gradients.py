@@ -1,9 +1,10 @@
 """Gradient strategies: inferences whose `backward` is obtained in a chosen way, wrapping another."""
 
 from abc import abstractmethod
+from numbers import Real
 
 from sklearn.base import clone
-from sklearn.utils._param_validation import StrOptions
+from sklearn.utils._param_validation import Interval, StrOptions
 
 from skcrf.inference import BaseInference
 
@@ -30,12 +31,17 @@ class BaseGradient(BaseInference):
         """
         wrapped = clone(self)
         wrapped.inference_ = inference
-        for claim in ("tasks", "exact_on", "bound", "differentiates"):
+        for claim in ("tasks", "exact_on", "bound", "differentiates", "resumes"):
             setattr(wrapped, claim, getattr(inference, claim))
         return wrapped
 
-    def forward(self, graph, theta, tau=1.0, *, edges=False, tape=False):
-        return self.inference_.forward(graph, theta, tau, edges=edges, tape=tape)
+    def forward(self, graph, theta, tau=1.0, *, edges=False, tape=False, start=None):
+        resumed = {} if start is None else {"start": start}
+        return self.inference_.forward(graph, theta, tau, edges=edges, tape=tape, **resumed)
+
+    def start_of(self, beliefs):
+        """Keep what a later `forward` can start from, as the wrapped inference does."""
+        return self.inference_.start_of(beliefs)
 
     @abstractmethod
     def backward(self, beliefs, d_mu=None, d_edge_mu=None, d_log_z=None):
@@ -52,6 +58,10 @@ class Backprop(BaseGradient):
         "fixed_point" iterates the adjoint at the fixed point, which needs no tape and memory that does
         not grow with the number of iterations, but is right only where the inference converged. "auto"
         is truncated where the inference is (``tol=0``).
+    max_memory : float or None, default=2**29
+        Bytes that the tape of a batch may take, and what is kept of earlier evaluations of all batches. A
+        longer tape has gaps, which take one more pass through the inference to fill, with the same result.
+        None for no limit.
 
     Examples
     --------
@@ -61,10 +71,14 @@ class Backprop(BaseGradient):
     'forest'
     """
 
-    _parameter_constraints = {"mode": [StrOptions({"auto", "truncated", "fixed_point"})]}
+    _parameter_constraints = {
+        "mode": [StrOptions({"auto", "truncated", "fixed_point"})],
+        "max_memory": [Interval(Real, 0, None, closed="left"), None],
+    }
 
-    def __init__(self, mode="auto"):
+    def __init__(self, mode="auto", max_memory=2**29):
         self.mode = mode
+        self.max_memory = max_memory
 
     def wrap(self, inference):
         wrapped = super().wrap(inference)
@@ -77,8 +91,10 @@ class Backprop(BaseGradient):
         wrapped.keeps_tape_ = self.mode == "truncated" or (self.mode == "auto" and truncated)
         return wrapped
 
-    def forward(self, graph, theta, tau=1.0, *, edges=False, tape=False):
-        return super().forward(graph, theta, tau, edges=edges, tape=tape or self.keeps_tape_)
+    def forward(self, graph, theta, tau=1.0, *, edges=False, tape=False, start=None):
+        if self.keeps_tape_ and not tape:
+            tape = True if self.max_memory is None else max(1.0, self.max_memory)
+        return super().forward(graph, theta, tau, edges=edges, tape=tape, start=start)
 
     def backward(self, beliefs, d_mu=None, d_edge_mu=None, d_log_z=None):
         return self.inference_.backward(beliefs, d_mu, d_edge_mu, d_log_z)

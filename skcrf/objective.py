@@ -34,12 +34,15 @@ class Evaluation(NamedTuple):
         The inference, wrapped by a gradient strategy.
     edges : bool
         Whether the model has edges.
+    resume : bool
+        Whether inference starts from where it ended in the last evaluation of the batch.
     """
 
     weights: Weights
     loss: BaseLoss
     inference: BaseInference
     edges: bool = True
+    resume: bool = False
 
     def __call__(self, batch):
         """Evaluate the loss of a batch.
@@ -60,12 +63,40 @@ class Evaluation(NamedTuple):
         """
         batch = batch if self.edges else batch.without_edges()
         theta = potentials(self.weights, batch)
-        value, d_theta, converged = self.loss(self.inference, batch.graph, theta, batch.y, batch.site_weight)
+        inference = Resumed(self.inference, batch.starts) if self.resume else self.inference
+        value, d_theta, converged = self.loss(inference, batch.graph, theta, batch.y, batch.site_weight)
         if batch.scale is not None:
             for part, scale in zip(d_theta, batch.scale, strict=True):
                 np.multiply(part, scale, out=part)
         gradient = pull_back(d_theta, batch, self.weights).ravel()
         return batch.weight @ value, gradient, bool(converged.all())
+
+
+class Resumed:
+    """An inference that starts from where it ended the last time.
+
+    Parameters
+    ----------
+    inference : BaseInference
+        The inference.
+    starts : dict
+        Where each of the forward passes of a loss ended; kept from one evaluation to the next.
+    """
+
+    def __init__(self, inference, starts):
+        self.inference = inference
+        self.starts = starts
+        self.n_calls = 0
+
+    def __getattr__(self, name):
+        return getattr(self.inference, name)
+
+    def forward(self, *args, **options):
+        """Infer, as the inference does."""
+        beliefs = self.inference.forward(*args, **options, start=self.starts.get(self.n_calls))
+        self.starts[self.n_calls] = self.inference.start_of(beliefs)
+        self.n_calls += 1
+        return beliefs
 
 
 class Objective:
@@ -124,11 +155,18 @@ class Objective:
         gradient : ndarray of shape (n_weights,)
             Its gradient.
         """
-        evaluation = Evaluation(self.shape.unravel(w), self.loss, self.inference)
+        resume = self.inference.resumes and self._fit_in_memory()
+        evaluation = Evaluation(self.shape.unravel(w), self.loss, self.inference, resume=resume)
         if batches is None:
             return self._remembered(evaluation, w, "evaluation")
         value, gradient, self.converged = self._evaluate(evaluation, batches, "mini-batch")
         return value, gradient
+
+    def _fit_in_memory(self):
+        """Whether the messages of all batches may be kept: four a site, and half as wide as in work."""
+        limit = getattr(self.inference, "max_memory", 0)
+        sites = sum(batch.n_sites for batch in self.batches)
+        return limit is None or sites * len(self.shape.intercept) * 4 * 4 <= limit
 
     def independent(self, w):
         """Evaluate the model without edges, by the univariate logistic loss.

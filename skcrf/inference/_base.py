@@ -86,6 +86,9 @@ class BaseInference(BaseEstimator, ABC):
     bound = None
     #: What `backward` is right for: a subset of {"mu", "log_z"}.
     differentiates = frozenset({"mu", "log_z"})
+    #: Whether the answer is that of the only fixed point, wherever the iterations start: then `forward` has a
+    #: keyword `start`, which takes what the method `start_of` makes of earlier beliefs.
+    resumes = False
 
     @abstractmethod
     def forward(self, graph, theta, tau=1.0, *, edges=False, tape=False):
@@ -101,9 +104,10 @@ class BaseInference(BaseEstimator, ABC):
             Temperature: 1 sums, 0 maximises.
         edges : bool, default=False
             Whether the marginals of the edges are asked for.
-        tape : bool, default=False
-            Whether to remember each iteration, so that `backward` differentiates the very
-            iterations that were done. Methods that need no tape ignore it.
+        tape : bool or float, default=False
+            Whether to remember each iteration, so that `backward` differentiates the very iterations that
+            were done; a number is the bytes that this may take, beyond which some are done again in
+            `backward`. Methods that need no tape ignore it.
 
         Returns
         -------

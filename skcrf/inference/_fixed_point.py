@@ -5,6 +5,7 @@ that pulls the adjoint of the state back through one such step. Every example st
 its answer does not depend on the batch it is in.
 """
 
+import math
 from numbers import Integral, Real
 from typing import NamedTuple
 
@@ -31,14 +32,71 @@ class Trace(NamedTuple):
         Where it ended.
     n_iter, converged : ndarray of shape (n_examples,)
         Steps done, and whether they reached `tol`.
-    tape : list of (state, active) pairs, or None
-        The state before each step and the examples that took it.
+    tape : Tape or None
+        The states before each step.
     """
 
     state: np.ndarray
     n_iter: np.ndarray
     converged: np.ndarray
-    tape: list | None
+    tape: "Tape | None"
+
+
+class Tape:
+    """The states before the steps of an iteration.
+
+    Where they would take too much memory, one in every few is kept, and the steps from it are done again when
+    they are needed: one more iteration in time, the square root in memory.
+
+    Parameters
+    ----------
+    step : callable
+        The step, as for `iterate`.
+    size : int
+        Bytes of a state.
+    max_iter : int
+        Steps at most.
+    max_bytes : float
+        Bytes that all states may take.
+    """
+
+    def __init__(self, step, size, max_iter, max_bytes):
+        self.step = step
+        self.stride = 1 if max_iter * size <= max_bytes else math.isqrt(max_iter - 1) + 1
+        self.states, self.actives = [], []
+
+    def record(self, state, active):
+        """Take note of the state before a step, and of the examples that take it."""
+        if len(self.actives) % self.stride == 0:
+            self.states.append(state.copy())
+        self.actives.append(active.copy())
+
+    def reversed(self, after):
+        """Go back from the last state.
+
+        Parameters
+        ----------
+        after : ndarray
+            The last state.
+
+        Yields
+        ------
+        before, after : ndarray
+            The states around a step, last step first.
+        active : ndarray of shape (n_examples,)
+            The examples that took it.
+        """
+        for kept in range(len(self.states) - 1, -1, -1):
+            actives = self.actives[kept * self.stride : (kept + 1) * self.stride]
+            states = [self.states[kept]]
+            for active in actives[:-1]:
+                state = states[-1].copy()
+                self.step(state, active)
+                states.append(state)
+            for active in reversed(actives):
+                before = states.pop()
+                yield before, after, active
+                after = before
 
 
 def iterate(step, state, n_examples, *, max_iter, tol, tape):
@@ -58,8 +116,8 @@ def iterate(step, state, n_examples, *, max_iter, tol, tape):
     tol : float
         An example stops when its change is at most `tol`. 0 for exactly `max_iter` steps: the
         truncated answer, which counts as converged by definition.
-    tape : bool
-        Whether to record.
+    tape : bool or float
+        Whether to record; a number is the bytes that it may take.
 
     Returns
     -------
@@ -68,20 +126,21 @@ def iterate(step, state, n_examples, *, max_iter, tol, tape):
     """
     active = np.ones(n_examples, dtype=bool)
     n_iter = np.zeros(n_examples, dtype=np.int64)
-    records = [] if tape else None
+    max_bytes = np.inf if tape is True else tape
+    record = Tape(step, state.nbytes, max_iter, max_bytes) if tape else None
     for _ in range(max_iter):
         if tape:
-            records.append((state.copy(), active.copy()))
+            record.record(state, active)
         change = step(state, active)
         n_iter += active
         if tol > 0:
             active &= change > tol
             if not active.any():
                 break
-    return Trace(state, n_iter, ~active if tol > 0 else np.ones(n_examples, dtype=bool), records)
+    return Trace(state, n_iter, ~active if tol > 0 else np.ones(n_examples, dtype=bool), record)
 
 
-def reverse(step_vjp, trace, d_state, row_ptr, *, tol):
+def reverse(step_vjp, trace, d_state, row_ptr, *, tol, max_terms):
     """Pull the adjoint of the last state back through the iteration.
 
     Parameters
@@ -97,24 +156,24 @@ def reverse(step_vjp, trace, d_state, row_ptr, *, tol):
         Where the rows of each example start.
     tol : float
         The tolerance of the iteration.
+    max_terms : ndarray of shape (n_examples,)
+        How often to iterate the adjoint at a fixed point, at most.
     """
     if trace.tape is not None:
         _reverse_tape(step_vjp, trace, d_state)
     elif tol == 0:
         raise RuntimeError("A truncated inference is differentiated by its tape: use forward(tape=True).")
     else:
-        _reverse_fixed_point(step_vjp, trace, d_state, row_ptr, tol)
+        _reverse_fixed_point(step_vjp, trace, d_state, row_ptr, tol, max_terms)
 
 
 def _reverse_tape(step_vjp, trace, d_state):
     """Undo the very steps that were recorded (D13 section 7)."""
-    after = trace.state
-    for before, active in reversed(trace.tape):
+    for before, after, active in trace.tape.reversed(trace.state):
         step_vjp(before, after, active, d_state)
-        after = before
 
 
-def _reverse_fixed_point(step_vjp, trace, d_state, row_ptr, tol):
+def _reverse_fixed_point(step_vjp, trace, d_state, row_ptr, tol, max_terms):
     """Iterate the adjoint at the fixed point; needs no tape.
 
     At a fixed point every earlier step would have started from the same state, so the sum over an endless
@@ -130,4 +189,4 @@ def _reverse_fixed_point(step_vjp, trace, d_state, row_ptr, tol):
         n_terms += 1
         size = max_abs_by_part(d_state, row_ptr)
         # A point that the iteration reached by luck need not attract: stop before the series explodes.
-        active &= (size > tol * first) & (size < _EXPLODED * first) & (n_terms < 10 * trace.n_iter)
+        active &= (size > tol * first) & (size < _EXPLODED * first) & (n_terms < max_terms)

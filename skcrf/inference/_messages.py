@@ -52,7 +52,27 @@ class _State(NamedTuple):
     plan: Plan
     theta: Potentials
     engine: Any
+    max_terms: np.ndarray
     trace: Trace | None = None  # None where the inference maximised
+
+
+class Start(NamedTuple):
+    """Messages to start from: those of an earlier answer, in half the memory.
+
+    Attributes
+    ----------
+    engine : type
+        Whose messages they are.
+    state : ndarray
+        The messages.
+    """
+
+    engine: type
+    state: np.ndarray
+
+    def fits(self, engine):
+        """Tell whether another problem has such messages."""
+        return type(engine) is self.engine and engine.start().shape == self.state.shape
 
 
 class MessagePassing(BaseInference):
@@ -62,7 +82,7 @@ class MessagePassing(BaseInference):
     def _plan(self, graph):
         """Choose how to pass messages: return a Plan."""
 
-    def forward(self, graph, theta, tau=1.0, *, edges=False, tape=False):
+    def forward(self, graph, theta, tau=1.0, *, edges=False, tape=False, start=None):
         maximise = self.task_of(tau) == "max"
         theta, plan = canonical(theta), self._plan(graph)
 
@@ -73,25 +93,46 @@ class MessagePassing(BaseInference):
                 engine = LatticeEngine(part, theta, maximise, kind)
             else:
                 engine = PairwiseEngine(part, theta, maximise)
+            resumed = start is not None and selection is None and start.fits(engine)
             trace = iterate(
                 engine.step,
-                engine.start(),
+                start.state.astype(np.float64) if resumed else engine.start(),
                 graph.n_examples,
                 max_iter=plan.max_iter,
                 tol=plan.tol,
-                tape=(tape or plan.tape) and not maximise,
+                tape=False if maximise else tape or plan.tape,
             )
             answer = _decoded if maximise else _marginals
-            return answer(_State(part, theta, engine), trace, edges)
+            # A fixed point that was all but known beforehand takes few steps, its adjoint as many as ever.
+            max_terms = 10 * (np.full_like(trace.n_iter, plan.max_iter) if resumed else trace.n_iter)
+            return answer(_State(part, theta, engine, max_terms), trace, edges)
 
         return forward_in_parts(LatticeEngine.kinds(plan, theta), plan.graph, theta, run)
+
+    def start_of(self, beliefs):
+        """Keep the messages of an answer.
+
+        Parameters
+        ----------
+        beliefs : Beliefs
+            What `forward` returned.
+
+        Returns
+        -------
+        start : Start or None
+            What a later `forward` on the same graph can start from; None if there is nothing to keep.
+        """
+        trace = getattr(beliefs.state, "trace", None)
+        if trace is None:
+            return None
+        return Start(type(beliefs.state.engine), trace.state.astype(np.float32))
 
     def backward(self, beliefs, d_mu=None, d_edge_mu=None, d_log_z=None):
         return backward_in_parts(beliefs, d_mu, d_edge_mu, d_log_z, _backward)
 
 
 def _backward(beliefs, d_mu, d_edge_mu, d_log_z):
-    plan, theta, engine, trace = beliefs.state
+    plan, theta, engine, max_terms, trace = beliefs.state
     graph, n_states = plan.graph, theta.unary.shape[1]
     if trace is None:
         d_log_z = np.zeros(graph.n_examples) if d_log_z is None else d_log_z
@@ -114,7 +155,8 @@ def _backward(beliefs, d_mu, d_edge_mu, d_log_z):
             trace.tape is not None,
         )
         d_state = engine.enter(d_messages)
-    reverse(partial(engine.step_vjp, adjoint), trace, d_state, engine.row_ptr, tol=plan.tol)
+    step_vjp = partial(engine.step_vjp, adjoint)
+    reverse(step_vjp, trace, d_state, engine.row_ptr, tol=plan.tol, max_terms=max_terms)
     d_theta = engine.leave(adjoint)
     if d_read is not None:
         d_theta = Potentials(d_theta.unary + d_read.unary, d_theta.tables + d_read.tables)
@@ -136,7 +178,7 @@ def _marginals(state, trace, edges):
 
 def _read(state, *, edges):
     """log_z, and the marginals of edges if they are asked for."""
-    plan, theta, engine, trace = state
+    plan, theta, engine, _, trace = state
     n_states = theta.unary.shape[1]
     edge_mu = np.empty((plan.graph.n_edges if edges else 0, n_states, n_states))
     messages = engine.messages(trace.state)

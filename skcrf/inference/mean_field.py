@@ -234,6 +234,8 @@ class MeanField(BaseInference):
         if d_log_z is not None:
             _objective_vjp(graph, theta, mu, d_log_z, trace.tape is not None, d_mu, d_read)
         step_vjp = partial(engine.step_vjp, adjoint)
-        reverse(step_vjp, trace, engine.start(d_mu), engine.row_ptr, tol=self.tol)
+        reverse(
+            step_vjp, trace, engine.start(d_mu), engine.row_ptr, tol=self.tol, max_terms=10 * trace.n_iter
+        )
         d_theta = engine.leave(adjoint)
         return Potentials(d_theta.unary + d_read.unary, d_theta.tables + d_read.tables)

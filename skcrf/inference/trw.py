@@ -60,6 +60,11 @@ class TRW(MessagePassing):
         self.tol = tol
         self.damping = damping
 
+    @property
+    def resumes(self):
+        """Whether iterations may start anywhere: the objective of a spanning-tree distribution is concave."""
+        return self.tol > 0 and isinstance(self.rho, str)
+
     def _plan(self, graph):
         return Plan(graph, self._edge_weights(graph), self.max_iter, self.tol, self.damping)
 

@@ -1,0 +1,218 @@
+"""What iterations keep: tapes with gaps, and messages from one evaluation to the next."""
+
+import tracemalloc
+import warnings
+
+import numpy as np
+import pytest
+import zoo
+from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.exceptions import ConvergenceWarning
+
+from skcrf import GridCRFClassifier
+from skcrf.datasets import make_binary_denoising
+from skcrf.gradients import Backprop
+from skcrf.graph import chain, from_edges, lattice, pack
+from skcrf.inference import BP, INFERENCE, TRW
+from skcrf.inference._fixed_point import Tape
+from skcrf.losses import LOSSES
+from skcrf.objective import Objective
+
+ITERATIVE = {name: cls for name, cls in INFERENCE.items() if "max_iter" in cls().get_params()}
+
+
+def batch():
+    """A lattice that is done in tiles, and graphs that are not."""
+    return pack([lattice(3, 4), chain(4), from_edges(4, [(0, 1), (1, 2), (2, 0), (2, 3)], tied=True)])
+
+
+# Tapes
+
+
+@pytest.fixture
+def strides(monkeypatch):
+    """The strides of all tapes that are made."""
+    found = []
+    init = Tape.__init__
+
+    def noted(self, *args):
+        init(self, *args)
+        found.append(self.stride)
+
+    monkeypatch.setattr(Tape, "__init__", noted)
+    return found
+
+
+@pytest.mark.parametrize("max_iter", [1, 2, 3, 4, 7, 9, 10])
+@pytest.mark.parametrize("name", ITERATIVE)
+def test_a_tape_with_gaps_gives_the_same_bits(name, max_iter, seed, strides):
+    rng = np.random.default_rng(seed)
+    graph = batch()
+    theta = zoo.normal(graph, 2, rng)
+    inference = ITERATIVE[name](max_iter=max_iter)
+    d_mu, d_log_z = rng.normal(size=theta.unary.shape), rng.normal(size=graph.n_examples)
+    whole = inference.backward(inference.forward(graph, theta, tape=True), d_mu, None, d_log_z)
+    gaps = inference.backward(inference.forward(graph, theta, tape=1), d_mu, None, d_log_z)
+    for expected, found in zip(whole, gaps, strict=True):
+        assert_array_equal(found, expected)
+    assert (min(strides), max(strides)) == (1, int(np.ceil(np.sqrt(max_iter))))
+
+
+@pytest.mark.parametrize("name", ITERATIVE)
+def test_a_tape_with_gaps_of_examples_that_stop_at_different_times(name, seed, strides):
+    rng = np.random.default_rng(seed)
+    graph = batch()
+    theta = zoo.normal(graph, 2, rng, strength=0.6)
+    inference = ITERATIVE[name](max_iter=300, tol=1e-5)
+    beliefs = [inference.forward(graph, theta, tape=tape) for tape in (True, 1)]
+    assert len(set(beliefs[0].n_iter.tolist())) > 1
+    d_mu = rng.normal(size=theta.unary.shape)
+    for expected, found in zip(*(inference.backward(one, d_mu) for one in beliefs), strict=True):
+        assert_array_equal(found, expected)
+    assert max(strides) > 1
+
+
+def test_how_much_a_tape_keeps():
+    done = []
+
+    def step(state, active):
+        done.append(state[0, 0])
+        state += 1.0
+
+    def record(max_bytes, n):
+        tape = Tape(step, 8, n, max_bytes)
+        state = np.zeros((1, 1))
+        for _ in range(n):
+            tape.record(state, np.array([True]))
+            step(state, None)
+        return tape, state
+
+    for n, n_kept in ((1, 1), (4, 2), (16, 4), (17, 4), (100, 10)):
+        tape, state = record(0, n)
+        assert len(tape.states) == n_kept
+        done.clear()
+        steps = [(before.item(), after.item()) for before, after, _ in tape.reversed(state)]
+        assert steps == [(i, i + 1) for i in range(n - 1, -1, -1)]
+        assert len(done) == n - n_kept  # each step once, except those before which a state was kept
+        assert len(record(8 * n, n)[0].states) == n  # where there is room, nothing is done again
+
+
+def test_max_memory_bounds_what_a_gradient_takes():
+    graph = lattice(60, 60)
+    theta = zoo.attractive(graph, 3, np.random.default_rng(0), strength=0.5)
+    n_iter, one = 64, 4 * 60 * 60 * 3 * 8
+
+    def peak(max_memory):
+        inference = Backprop(max_memory=max_memory).wrap(BP(max_iter=n_iter))
+        inference.backward(inference.forward(graph, theta), d_mu=np.ones_like(theta.unary))  # compiles
+        tracemalloc.start()
+        inference.backward(inference.forward(graph, theta), d_mu=np.ones_like(theta.unary))
+        _, most = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        return most
+
+    assert peak(None) > n_iter * one
+    assert peak(10 * one) < 26 * one  # two times the root of 64, and what the kernels need
+
+
+# Messages from one evaluation to the next
+
+
+def resumed(inference, graph, theta, other):
+    """Infer with `theta` from where inference with `other` ended."""
+    start = inference.start_of(inference.forward(graph, other))
+    return inference.forward(graph, theta, start=start)
+
+
+@pytest.mark.parametrize("tol", [1e-4, 1e-8])
+def test_start_changes_nothing_beyond_the_tolerance(tol, seed):
+    rng = np.random.default_rng(seed)
+    for graph in (lattice(5, 6), batch(), lattice(3, 3, 8)):
+        theta, other = zoo.attractive(graph, 2, rng), zoo.attractive(graph, 2, rng)
+        inference = TRW(tol=tol, max_iter=5000)
+        assert inference.resumes
+        cold, warm = inference.forward(graph, theta), resumed(inference, graph, theta, other)
+        exact = TRW(tol=1e-12, max_iter=50_000).forward(graph, theta)
+        assert warm.converged.all()
+        # both are as near to the fixed point as the tolerance brings them
+        assert np.abs(warm.mu - exact.mu).max() < max(20 * tol, 2 * np.abs(cold.mu - exact.mu).max())
+
+
+def test_start_near_the_end_is_nearly_there(seed):
+    rng = np.random.default_rng(seed)
+    graph = lattice(12, 12)
+    theta = zoo.attractive(graph, 2, rng)
+    near = theta._replace(unary=theta.unary + 1e-4 * rng.normal(size=theta.unary.shape))
+    inference = TRW(tol=1e-6, max_iter=1000)
+    cold, warm = inference.forward(graph, theta), resumed(inference, graph, theta, near)
+    assert warm.n_iter[0] < 0.7 * cold.n_iter[0]
+
+
+def test_gradient_after_few_steps_is_that_of_the_fixed_point(seed):
+    rng = np.random.default_rng(seed)
+    graph = lattice(6, 6)
+    theta = zoo.attractive(graph, 2, rng, strength=1.5)
+    inference = TRW(tol=1e-6, max_iter=5000)
+    cold, warm = inference.forward(graph, theta), resumed(inference, graph, theta, theta)
+    assert warm.n_iter[0] <= 2 and cold.n_iter[0] > 10
+    d_mu = rng.normal(size=theta.unary.shape)
+    for expected, found in zip(inference.backward(cold, d_mu), inference.backward(warm, d_mu), strict=True):
+        assert_allclose(found, expected, rtol=0, atol=1e-4)
+
+
+def test_a_start_of_another_problem_is_not_used():
+    inference, graph = TRW(tol=1e-6, max_iter=500), lattice(3, 3)
+    theta = zoo.attractive(graph, 2, np.random.default_rng(0))
+    strange = inference.start_of(inference.forward(lattice(4, 3), zoo.constant(lattice(4, 3), 2, None)))
+    expected = inference.forward(graph, theta)
+    assert_array_equal(inference.forward(graph, theta, start=strange).mu, expected.mu)
+
+
+@pytest.mark.parametrize("name", INFERENCE)
+def test_who_resumes(name):
+    """Only where there is one fixed point for certain."""
+    inference = zoo.build(INFERENCE[name], tol=1e-6)
+    assert inference.resumes == (name == "trw")
+    assert not INFERENCE[name]().resumes
+    assert not TRW(rho=1.0, tol=1e-6).resumes
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_fits_resume_and_get_to_the_same_weights(loss, monkeypatch):
+    X, Y = make_binary_denoising(n_images=4, shape=(12, 12), noise=1.2, random_state=0)
+    counts = []
+    forward = TRW.forward
+
+    def counted(self, *args, **options):
+        beliefs = forward(self, *args, **options)
+        counts.append(int(beliefs.n_iter.sum()))
+        return beliefs
+
+    monkeypatch.setattr(TRW, "forward", counted)
+    fitted = {}
+    for fits in (True, False):
+        monkeypatch.setattr(Objective, "_fit_in_memory", lambda self, fits=fits: fits)
+        est = GridCRFClassifier(TRW(tol=1e-6, max_iter=500), loss, alpha=0.05, max_iter=25, tol=1e-4)
+        counts.clear()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            est.fit(X, Y)
+        fitted[fits] = est, sum(counts)
+    (warm, few), (cold, many) = fitted[True], fitted[False]
+    assert few < many
+    assert_allclose(warm.edge_coef_, cold.edge_coef_, rtol=0, atol=5e-3)
+    assert_allclose(warm.coef_, cold.coef_, rtol=0, atol=5e-3)
+
+
+def test_messages_of_all_images_may_take_max_memory():
+    X, Y = make_binary_denoising(n_images=3, shape=(8, 8), random_state=0)
+    for max_memory, kept in ((3 * 64 * 2 * 16, True), (3 * 64 * 2 * 16 - 1, False), (None, True)):
+        gradient = Backprop(max_memory=max_memory)
+        est = GridCRFClassifier(TRW(tol=1e-3, max_iter=50), gradient=gradient, max_iter=2, tol=10.0)
+        est.fit(X, Y)
+        batches, shape = est._prepare(X, Y, None, reset=False)
+        objective = est._objective(
+            batches, shape, lambda evaluation, batches, **_: [*map(evaluation, batches)]
+        )
+        objective(shape.ravel())
+        assert bool(batches[0].starts) == kept
