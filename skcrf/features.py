@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from sklearn.preprocessing import FunctionTransformer
 
+from skcrf._memory import empty
 from skcrf.graph import Graph, Potentials, without_edges
 
 # Rows of single-precision features that are widened at a time: small enough to stay in the cache.
@@ -194,7 +195,7 @@ def potentials(weights, batch):
         Potentials, float64.
     """
     n_classes = len(weights.intercept)
-    unary = np.empty((len(batch.X), n_classes))
+    unary = empty((len(batch.X), n_classes))
     coef = np.ascontiguousarray(weights.coef.T)
     for rows, X in _pieces(batch.X):
         np.matmul(X, coef, out=unary[rows])

@@ -40,7 +40,18 @@ class BaseGradient(BaseInference):
         return self.inference_.forward(graph, theta, tau, edges=edges, tape=tape, **resumed)
 
     def start_of(self, beliefs):
-        """Keep what a later `forward` can start from, as the wrapped inference does."""
+        """Keep what a later `forward` can start from.
+
+        Parameters
+        ----------
+        beliefs : Beliefs
+            What `forward` returned.
+
+        Returns
+        -------
+        start : object
+            What the wrapped inference makes of it.
+        """
         return self.inference_.start_of(beliefs)
 
     @abstractmethod

@@ -5,6 +5,7 @@ contiguous (`node_ptr`, `edge_ptr`, `table_ptr`), so what is computed for an exa
 on which others it was packed with.
 """
 
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -131,6 +132,7 @@ def _canonical(graph):
 _OFFSETS = {4: [(0, 1), (1, 0)], 8: [(0, 1), (1, 0), (1, 1), (1, -1)]}
 
 
+@lru_cache(maxsize=4)  # images of one size come again and again
 def lattice(height, width, connectivity=4, tied=True):
     """Make the lattice of a `height` x `width` image; pixel (r, c) is node ``r * width + c``.
 

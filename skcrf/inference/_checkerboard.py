@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from skcrf._memory import empty, full
 from skcrf._numerics import kernel, reduction_kernel, vector_exp, vector_kernel
 from skcrf.graph import Potentials
 from skcrf.inference._lattice import at_edges, first_edges, lattice_kinds
@@ -298,11 +299,11 @@ class CheckerboardEngine:
         self.untied = bool(lattice_kinds(graph)[0] == 2)
         height, width = graph.shapes.T
         self.row_ptr = np.concatenate([[0], np.cumsum(2 * height * ((width + 1) // 2) * n_labels)])
-        unary = np.zeros(self.row_ptr[-1])
+        unary = full(self.row_ptr[-1], 0.0)
         board = Board(graph.shapes, np.array([n_labels]), graph.node_ptr, self.row_ptr, unary, (unary, unary))
         enter(board, theta.unary, unary)
         if self.untied:
-            tables = np.zeros(len(unary) * n_labels), np.zeros(len(unary) * n_labels)
+            tables = full(len(unary) * n_labels, 0.0), full(len(unary) * n_labels, 0.0)
             for direction in (0, 1):
                 _move_tables(board, graph.edge_ptr, theta.tables, tables[direction], direction, False)
         else:
@@ -311,7 +312,7 @@ class CheckerboardEngine:
         self.board = board._replace(tables=tables)
 
     def start(self, mu):
-        state = np.zeros((self.row_ptr[-1], 1))
+        state = full((self.row_ptr[-1], 1), 0.0)
         enter(self.board, mu, state[:, 0])
         return state
 
@@ -324,12 +325,13 @@ class CheckerboardEngine:
             ascend_vjp(self.board, colour, seen[:, 0], after[:, 0], active, d_state[:, 0], *adjoint)
 
     def marginals(self, state):
-        mu = np.empty_like(self.theta.unary)
+        mu = empty(self.theta.unary.shape)
         leave(self.board, state[:, 0], mu)
         return mu
 
     def new_adjoint(self):
-        return np.zeros_like(self.board.unary), tuple(np.zeros_like(part) for part in self.board.tables)
+        tables = (full(part.shape, 0.0) for part in self.board.tables)
+        return full(self.board.unary.shape, 0.0), tuple(tables)
 
     def leave(self, adjoint):
         d_unary, d_inside = adjoint

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from sklearn.utils._param_validation import Interval
 
+from skcrf._memory import copy
 from skcrf._numerics import max_abs_by_part
 
 #: Constraints on the parameters that all methods share which iterate.
@@ -68,7 +69,7 @@ class Tape:
     def record(self, state, active):
         """Take note of the state before a step, and of the examples that take it."""
         if len(self.actives) % self.stride == 0:
-            self.states.append(state.copy())
+            self.states.append(copy(state))
         self.actives.append(active.copy())
 
     def reversed(self, after):
@@ -90,7 +91,7 @@ class Tape:
             actives = self.actives[kept * self.stride : (kept + 1) * self.stride]
             states = [self.states[kept]]
             for active in actives[:-1]:
-                state = states[-1].copy()
+                state = copy(states[-1])
                 self.step(state, active)
                 states.append(state)
             for active in reversed(actives):

@@ -101,27 +101,25 @@ def _add_sums(of_top, of_bottom, of_all, d_table):
 
 
 @vector_kernel
-def _add_shares(of_top, of_bottom, of_all, d00, d01, d10, d11):
-    for lane in range(len(of_all)):
-        d00[lane] += of_bottom[lane] - of_all[lane]
-        d01[lane] -= of_bottom[lane]
-        d10[lane] += of_all[lane] - of_top[lane]
-        d11[lane] += of_top[lane]
-
-
-@vector_kernel
 def _flat_cavities(q, f, b, rho, out):
     for lane in range(len(out)):
         out[lane] = _cavity(q[lane], f[lane], b[lane], rho)
 
 
+# A loop is vectorised if it takes no more than eight comparisons to see that its arrays do not overlap: what
+# writes to several arrays is several loops.
+
+
 @vector_kernel
-def _spread_shares(of_top, of_bottom, rho, d_q, d_f, d_b):
-    for lane in range(len(d_q)):
-        change = of_top[lane] - of_bottom[lane]
-        d_q[lane] += change
-        d_f[lane] += rho * change
-        d_b[lane] += (rho - 1.0) * change
+def _add_scaled(scale, values, out):
+    for lane in range(len(out)):
+        out[lane] += scale * values[lane]
+
+
+@vector_kernel
+def _add_difference(a, b, out):
+    for lane in range(len(out)):
+        out[lane] += a[lane] - b[lane]
 
 
 # Any number of labels: out(x) = sum_z table(x, z) c(z)
@@ -282,8 +280,15 @@ def send_ratio_vjp(table, flip, q, f, b, rho, d_message, work, d_q, d_f, d_b, d_
         _shares_of_many_tables(
             table[0, 0], table[i, j], table[j, i], table[1, 1], c, d_message, of_top, of_bottom
         )
-        _add_shares(of_top, of_bottom, d_message, d_table[0, 0], d_table[i, j], d_table[j, i], d_table[1, 1])
-    _spread_shares(of_top, of_bottom, rho, d_q, d_f, d_b)
+        _add_difference(of_bottom, d_message, d_table[0, 0])
+        _add_scaled(-1.0, of_bottom, d_table[i, j])
+        _add_difference(d_message, of_top, d_table[j, i])
+        _add_scaled(1.0, of_top, d_table[1, 1])
+    _add_scaled(-1.0, of_bottom, of_top)
+    _add_scaled(1.0, of_top, d_q)
+    _add_scaled(rho, of_top, d_f)
+    if rho != 1.0:
+        _add_scaled(rho - 1.0, of_top, d_b)
 
 
 @vector_kernel
@@ -307,7 +312,11 @@ def send_vjp(table, back, flip, q, f, b, rho, message, d_message, work, d_q, d_f
         _add_outers(table, flip, scratch, c, d_table)
     for x in range(len(c)):
         for lane in range(c.shape[1]):
-            change = d_c[x, lane] * c[x, lane]
-            d_q[x, lane] += change
-            d_f[x, lane] += rho * change
-            d_b[x, lane] += (rho - 1.0) * change
+            d_c[x, lane] *= c[x, lane]
+        for lane in range(c.shape[1]):
+            d_q[x, lane] += d_c[x, lane]
+        for lane in range(c.shape[1]):
+            d_f[x, lane] += rho * d_c[x, lane]
+        if rho != 1.0:
+            for lane in range(c.shape[1]):
+                d_b[x, lane] += (rho - 1.0) * d_c[x, lane]

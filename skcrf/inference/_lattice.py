@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from skcrf._memory import copy, empty, full
 from skcrf._numerics import kernel, vector_kernel
 from skcrf.graph import Potentials
 from skcrf.inference._lanes import exponentials, joint
@@ -22,17 +23,19 @@ _RANGE = 600.0
 
 
 @kernel
-def _ranges(rows, ptr, strict):
-    """Largest difference in a row of each part; what is forbidden makes it infinite, if `strict`."""
-    ranges = np.zeros(len(ptr) - 1)
+def _ranges(rows, ptr):
+    """Largest difference between the finite numbers of a row of each part, and whether any is not finite."""
+    ranges, forbidden = np.zeros(len(ptr) - 1), np.zeros(len(ptr) - 1, dtype=np.bool_)
     for part in range(len(ranges)):
         for i in range(ptr[part], ptr[part + 1]):
             low, high = np.inf, -np.inf
             for x in range(rows.shape[1]):
-                if strict or rows[i, x] > -np.inf:
+                if rows[i, x] > -np.inf:
                     low, high = min(low, rows[i, x]), max(high, rows[i, x])
+                else:
+                    forbidden[part] = True
             ranges[part] = max(ranges[part], high - low)
-    return ranges
+    return ranges, forbidden
 
 
 @kernel
@@ -42,13 +45,16 @@ def _enter_unary(tiles, unary, out):
     for example in range(len(tiles.shapes)):
         height, width = tiles.shapes[example]
         inside = array_of(tiles, out, example, 1)
-        lanes = inside.shape[3]
-        for node in range(height * width):
-            row, column = node // width, node % width
-            values = unary[tiles.node_ptr[example] + node]
-            top = values[0] if n_rows < n_labels else values.max()
-            for x in range(n_rows):
-                inside[column // lanes, row, x, column % lanes] = values[n_labels - n_rows + x] - top
+        n_tiles, _, _, lanes = inside.shape
+        for row in range(height):
+            for t in range(n_tiles):
+                for lane in range(min(lanes, width - t * lanes)):
+                    node = tiles.node_ptr[example] + row * width + t * lanes + lane
+                    top = unary[node, 0]
+                    for x in range(1, n_rows):
+                        top = max(top, unary[node, x])
+                    for x in range(n_rows):
+                        inside[t, row, x, lane] = unary[node, n_labels - n_rows + x] - top
 
 
 @kernel
@@ -283,13 +289,12 @@ class LatticeEngine:
         if plan.damping > 0 or theta.unary.shape[1] < 2 or not kinds.any():
             return np.zeros_like(kinds)
         kinds[~one_value_a_direction(graph, plan.rho)] = 0
-        tables = theta.tables.reshape(len(theta.tables), -1)
         rho = at_edges(plan.rho, first_edges(graph), 1.0).min(axis=1)
-        total = _ranges(theta.unary, graph.node_ptr, False) + 5 * _ranges(tables, graph.table_ptr, True) / rho
-        kinds[total > _RANGE] = 0
+        of_nodes, forbidden = _ranges(theta.unary, graph.node_ptr)
+        of_tables, impossible = _ranges(theta.tables.reshape(len(theta.tables), -1), graph.table_ptr)
+        kinds[impossible | (of_nodes + 5 * of_tables / rho > _RANGE)] = 0
         if theta.unary.shape[1] == 2:
-            forbidden = graph.node_example[(theta.unary == -np.inf).any(axis=1)]
-            kinds[forbidden] += 2 * (kinds[forbidden] > 0) * (kinds[forbidden] < 3)
+            kinds[(kinds > 0) & forbidden] += 2
         return kinds
 
     def __init__(self, plan, theta, maximise, kind):
@@ -306,20 +311,19 @@ class LatticeEngine:
         self.untied = kind % 2 == 0
         gaps = shapes[:, :, 0] * (shapes[:, :, 1] - 1) * shapes[:, :, 3] * n_labels**2
         table_start = np.concatenate([np.zeros((1, 2), np.int64), np.cumsum(gaps, axis=0)])
-        unary = np.zeros(start[-1, 0]), np.zeros(start[-1, 1])
+        unary = full(start[-1, 0], 1.0), full(start[-1, 1], 0.0)
         tiles = Tiles(graph.shapes, sizes, graph.node_ptr, start, table_start, rho, unary, unary)
         self.tiles = tiles._replace(tables=self._enter_tables(tiles, graph, theta.tables))
         _enter_unary(self.tiles, theta.unary, unary[1])
         exponentials(unary[1])
-        unary[0][:] = 1.0
         _swap(self.tiles, unary[1], unary[0])
         # Lanes without a line stay 1 in it for ever, so that nothing there is impossible.
-        self.scratch = np.ones(start[-1, 0]), np.ones(start[-1, 1])
+        self.scratch = full(start[-1, 0], 1.0), full(start[-1, 1], 1.0)
         self.row_ptr = 2 * start.sum(axis=1)
 
     def _enter_tables(self, tiles, graph, tables):
         if self.untied:
-            inside = tuple(np.zeros(size) for size in tiles.table_start[-1])
+            inside = tuple(full(size, 0.0) for size in tiles.table_start[-1])
             for layout in (0, 1):
                 _enter_tables(tiles, self.edge_ptr, tables, layout, inside[layout])
                 exponentials(inside[layout])
@@ -335,10 +339,10 @@ class LatticeEngine:
         return tuple(inside)
 
     def start(self):
-        return np.ones((self.row_ptr[-1], 1))
+        return full((self.row_ptr[-1], 1), 1.0)
 
     def step(self, state, active):
-        before = state.copy() if self.measure else None
+        before = copy(state) if self.measure else None
         for layout in (0, 1):  # right and left, then down and up
             sweeps(self.tiles, layout, state[:, 0], active, self.maximise, self.scratch[layout])
         return _changes(self.tiles, before[:, 0], state[:, 0], active) if self.measure else None
@@ -372,30 +376,30 @@ class LatticeEngine:
         return messages
 
     def enter(self, d_messages):
-        d_state = np.zeros((self.row_ptr[-1], 1))
+        d_state = full((self.row_ptr[-1], 1), 0.0)
         _enter_adjoints(self.tiles, self.edge_ptr, d_messages, d_state[:, 0])
         return d_state
 
     def marginals(self, state):
-        mu = np.empty_like(self.theta.unary)
+        mu = empty(self.theta.unary.shape)
         _marginals(self.tiles, state[:, 0], self.scratch[1], mu)
         return mu
 
     def marginals_vjp(self, adjoint, state, mu, d_mu):
-        d_state = np.zeros((self.row_ptr[-1], 1))
+        d_state = full((self.row_ptr[-1], 1), 0.0)
         d_unary, _, _ = adjoint
         _marginals_vjp(self.tiles, mu, d_mu, d_state[:, 0], d_unary[1])
         return d_state
 
     def new_adjoint(self):
-        d_unary = tuple(np.zeros_like(part) for part in self.tiles.unary)
-        d_tables = tuple(np.zeros_like(part) for part in self.tiles.tables)
+        d_unary = tuple(full(part.shape, 0.0) for part in self.tiles.unary)
+        d_tables = tuple(full(part.shape, 0.0) for part in self.tiles.tables)
         size = max(len(part) for part in d_unary)
-        return d_unary, d_tables, (np.empty(size), np.empty(size))
+        return d_unary, d_tables, (empty(size), empty(size))
 
     def leave(self, adjoint):
         (d_unary0, d_unary1), d_inside, _ = adjoint
-        d_theta = Potentials(np.zeros_like(self.theta.unary), np.zeros_like(self.theta.tables))
+        d_theta = Potentials(full(self.theta.unary.shape, 0.0), full(self.theta.tables.shape, 0.0))
         _leave_unary(self.tiles, d_unary0, d_unary1, d_theta.unary)
         for layout in (0, 1):
             if self.untied:

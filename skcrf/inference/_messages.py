@@ -24,6 +24,10 @@ from skcrf.inference._parts import backward_in_parts, forward_in_parts
 #: Constraints on the parameters of the methods that pass messages.
 PASSING = {**ITERATION, "damping": [Interval(Real, 0, 1, closed="left")]}
 
+# How much closer to the fixed point to go from a start that is near it. Where iterations stop depends on where
+# they start, and a line search must not see that: without this, optimizers stumble close to their end.
+_CLOSER = 0.1
+
 
 class Plan(NamedTuple):
     """How to pass messages.
@@ -99,7 +103,7 @@ class MessagePassing(BaseInference):
                 start.state.astype(np.float64) if resumed else engine.start(),
                 graph.n_examples,
                 max_iter=plan.max_iter,
-                tol=plan.tol,
+                tol=_CLOSER * plan.tol if resumed else plan.tol,
                 tape=False if maximise else tape or plan.tape,
             )
             answer = _decoded if maximise else _marginals

@@ -1,0 +1,97 @@
+"""Arrays that are used again: memory that is new to the process is slow, and an evaluation needs much of it.
+
+While someone wants memory to be kept, arrays that nobody refers to any longer are handed out anew. An array
+is in use as long as it, or a view of it, is referred to, so that nobody has to give anything back.
+"""
+
+import sys
+from contextlib import contextmanager
+from threading import Lock
+
+import numpy as np
+
+# References to an array that is in the list only: the list's, the loop's and that of the question.
+_UNUSED = 3
+
+
+class _Kept:
+    """All arrays that were handed out, and how many want them to be kept now."""
+
+    lock, users, arrays = Lock(), 0, []
+
+
+@contextmanager
+def kept():
+    """Keep memory for later, until the last of those who want it has left."""
+    with _Kept.lock:
+        _Kept.users += 1
+    try:
+        yield
+    finally:
+        with _Kept.lock:
+            _Kept.users -= 1
+            if _Kept.users == 0:
+                _Kept.arrays.clear()
+
+
+def empty(shape):
+    """Make an array without saying what is in it.
+
+    Parameters
+    ----------
+    shape : int or tuple of int
+        Its shape.
+
+    Returns
+    -------
+    array : ndarray of float64
+        C-ordered; perhaps with what was left in it.
+    """
+    size = int(np.prod(shape))
+    if not _Kept.users:
+        return np.empty(shape)
+    with _Kept.lock:
+        for array in _Kept.arrays:
+            if size <= len(array) <= 2 * size and sys.getrefcount(array) <= _UNUSED:
+                return array[:size].reshape(shape)
+        array = np.empty(size)
+        _Kept.arrays.append(array)
+        return array[:size].reshape(shape)
+
+
+def full(shape, value):
+    """Make an array of one value.
+
+    Parameters
+    ----------
+    shape : int or tuple of int
+        Its shape.
+    value : float
+        What to fill it with.
+
+    Returns
+    -------
+    array : ndarray of float64
+        C-ordered.
+    """
+    array = empty(shape)
+    array.fill(value)
+    return array
+
+
+def copy(values):
+    """Copy an array.
+
+    Parameters
+    ----------
+    values : ndarray of float64
+        What to copy.
+
+    Returns
+    -------
+    array : ndarray of float64
+        The copy, C-ordered.
+    """
+    array = empty(values.shape)
+    np.copyto(array, values)
+    return array
