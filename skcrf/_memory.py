@@ -10,6 +10,8 @@ from threading import Lock
 
 import numpy as np
 
+# Bytes that stay when nobody wants memory to be kept: who predicts one image may soon predict another.
+_LEFT = 2**26
 # References to an array that is in the list only: the list's, the loop's and that of the question.
 _UNUSED = 3
 
@@ -22,7 +24,7 @@ class _Kept:
 
 @contextmanager
 def kept():
-    """Keep memory for later, until the last of those who want it has left."""
+    """Keep memory for later, until the last of those who want it has left; a little stays."""
     with _Kept.lock:
         _Kept.users += 1
     try:
@@ -30,8 +32,8 @@ def kept():
     finally:
         with _Kept.lock:
             _Kept.users -= 1
-            if _Kept.users == 0:
-                _Kept.arrays.clear()
+            while _Kept.users == 0 and sum(array.nbytes for array in _Kept.arrays) > _LEFT:
+                _Kept.arrays.pop()
 
 
 def empty(shape):

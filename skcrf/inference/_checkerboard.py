@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from skcrf._memory import empty, full
+from skcrf._memory import full
 from skcrf._numerics import kernel, reduction_kernel, vector_exp, vector_kernel
 from skcrf.graph import Potentials
 from skcrf.inference._lattice import at_edges, first_edges, lattice_kinds
@@ -325,7 +325,7 @@ class CheckerboardEngine:
             ascend_vjp(self.board, colour, seen[:, 0], after[:, 0], active, d_state[:, 0], *adjoint)
 
     def marginals(self, state):
-        mu = empty(self.theta.unary.shape)
+        mu = np.empty_like(self.theta.unary)  # goes to whoever asked
         leave(self.board, state[:, 0], mu)
         return mu
 

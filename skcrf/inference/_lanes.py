@@ -40,10 +40,14 @@ def _cavity(q, f, b, rho):
 
 
 @vector_kernel
-def joint(f, b, rho, factor, out):
-    """(f b)^rho, what two opposite messages mean for the crossing line, times a factor; arrays are flat."""
-    for i in range(len(f)):
-        out[i] = _power(f[i] * b[i], rho) * factor[i]
+def joint(f, b, rho, factor, first, out):
+    """(f b)^rho, what two opposite messages mean for the crossing line, times a factor.
+
+    Arrays are (position, labels and lanes); `out` is for as many positions as it has rows, from `first` on.
+    """
+    for i in range(len(out)):
+        for j in range(f.shape[1]):
+            out[i, j] = _power(f[first + i, j] * b[first + i, j], rho) * factor[first + i, j]
 
 
 @inlined_kernel

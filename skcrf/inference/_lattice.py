@@ -175,23 +175,17 @@ def _marginals(tiles, state, q1, mu):
         q = array_of(tiles, q1, example, 1)
         cross(f0, b0, tiles.rho[example, 0], array_of(tiles, tiles.unary[0], example, 0), q)
         lanes = q.shape[3]
-        belief = np.empty((n_rows, lanes))
+        belief = np.empty((height, n_rows * lanes))
         for s in range(q.shape[0]):
+            f, b = f1[s].reshape(height, -1), b1[s].reshape(height, -1)
+            joint(f, b, tiles.rho[example, 1], q[s].reshape(height, -1), 0, belief)
             for row in range(height):
-                before, after, known = f1[s, row], b1[s, row], q[s, row]
-                joint(
-                    before.reshape(-1),
-                    after.reshape(-1),
-                    tiles.rho[example, 1],
-                    known.reshape(-1),
-                    belief.reshape(-1),
-                )
                 for lane in range(min(lanes, width - s * lanes)):
                     node = tiles.node_ptr[example] + row * width + s * lanes + lane
                     total = 1.0 if n_rows < n_labels else 0.0
                     mu[node, 0] = 1.0
                     for x in range(n_rows):
-                        value = belief[x, lane]
+                        value = belief[row, x * lanes + lane]
                         mu[node, n_labels - n_rows + x] = value
                         total += value
                     for x in range(n_labels):
@@ -381,7 +375,7 @@ class LatticeEngine:
         return d_state
 
     def marginals(self, state):
-        mu = empty(self.theta.unary.shape)
+        mu = np.empty_like(self.theta.unary)  # goes to whoever asked
         _marginals(self.tiles, state[:, 0], self.scratch[1], mu)
         return mu
 

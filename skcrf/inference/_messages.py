@@ -24,8 +24,8 @@ from skcrf.inference._parts import backward_in_parts, forward_in_parts
 #: Constraints on the parameters of the methods that pass messages.
 PASSING = {**ITERATION, "damping": [Interval(Real, 0, 1, closed="left")]}
 
-# How much closer to the fixed point to go from a start that is near it. Where iterations stop depends on where
-# they start, and a line search must not see that: without this, optimizers stumble close to their end.
+# How much closer to the fixed point to go from a start that is near it. Where iterations stop depends on
+# where they start, and a line search must not see that: without this, optimizers stumble close to their end.
 _CLOSER = 0.1
 
 

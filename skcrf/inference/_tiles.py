@@ -15,7 +15,7 @@ from skcrf._numerics import kernel, vector_kernel
 from skcrf.inference._lanes import joint, send, send_ratio, send_ratio_vjp, send_vjp
 
 # Lines of a tile: many vectors long, while the positions of a line fit the cache. Ratios are but one number.
-_LANES, _LANES_OF_RATIOS = 64, 128
+_LANES, _LANES_OF_RATIOS = 64, 256
 # Keeps the rows of a block from falling on the same lines of the cache.
 _PADDING = 8
 
@@ -176,14 +176,14 @@ def cross(f, b, rho, unary, q):
     n_tiles, positions, n_rows, lanes = f.shape
     n_across, n_lines, _, lanes_across = q.shape
     block = np.empty((lanes_across, n_rows * lanes + _PADDING))
-    for s in range(n_across):
-        first = s * lanes_across
-        n_block = min(lanes_across, positions - first)
-        for t in range(n_tiles):
-            for i in range(n_block):
-                p = first + i
-                joint(f[t, p].reshape(-1), b[t, p].reshape(-1), rho, unary[t, p].reshape(-1), block[i])
-            _turn(block[:n_block], q[s, t * lanes : min((t + 1) * lanes, n_lines)])
+    for t in range(n_tiles):
+        f_t, b_t = f[t].reshape(positions, -1), b[t].reshape(positions, -1)
+        unary_t = unary[t].reshape(positions, -1)
+        for s in range(n_across):
+            first = s * lanes_across
+            turned = block[: min(lanes_across, positions - first)]
+            joint(f_t, b_t, rho, unary_t, first, turned)
+            _turn(turned, q[s, t * lanes : min((t + 1) * lanes, n_lines)])
 
 
 @kernel
