@@ -89,6 +89,23 @@ def reduction_kernel(function):
     return kernel(function, **_REDUCTION)
 
 
+def kernel_array(values):
+    """Give numbers the one dtype, memory order and kind that kernels are compiled for.
+
+    Parameters
+    ----------
+    values : array-like
+        Any numbers.
+
+    Returns
+    -------
+    values : ndarray
+        float64, C-ordered and writable, since each other kind would be a compilation of its own; the same
+        array where it already is.
+    """
+    return np.require(values, np.float64, ["C", "W", "E"])
+
+
 @kernel
 def log_normalise(values):
     """Subtract the log of the sum of exponentials, in place; at least one value must be finite."""
@@ -135,7 +152,7 @@ def vector_exp(x):
     p = 0.5 + r * (1.0 / 6.0 + r * p)
     p = 1.0 + r * (1.0 + r * p)
     power_of_two = np.int64((np.float64(rounded).view(np.int64) + 1023) << 52).view(np.float64)
-    return p * power_of_two if x > -700.0 else 0.0
+    return 0.0 if x <= -700.0 else p * power_of_two  # so that nan stays what it is
 
 
 @inlined_kernel

@@ -20,6 +20,10 @@ CORE = {
     "test_losses",
     "test_features",
     "test_extreme",
+    "test_lattice",
+    "test_many_fields",
+    "test_numerics",
+    "test_arrays",
 }
 
 

@@ -4,6 +4,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from skcrf._numerics import kernel_array
+
 
 class Potentials(NamedTuple):
     """theta, or anything with its layout, such as a gradient with respect to it.
@@ -31,9 +33,9 @@ def canonical(theta):
     Returns
     -------
     theta : Potentials
-        float64 and C-ordered; the same arrays where they already are.
+        float64, C-ordered and writable; the same arrays where they already are.
     """
-    return Potentials(*(np.ascontiguousarray(part, dtype=np.float64) for part in theta))
+    return Potentials(*(kernel_array(part) for part in theta))
 
 
 def clamp(theta, y):

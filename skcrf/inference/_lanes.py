@@ -30,7 +30,7 @@ def _power(value, rho):
         return value
     elif rho == 0.5:
         return np.sqrt(value)
-    return vector_exp(rho * vector_log(value)) if value > 0 else 0.0
+    return vector_exp(rho * vector_log(value)) if value > 0 else value  # 0, or nan
 
 
 @inlined_kernel

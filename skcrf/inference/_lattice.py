@@ -230,17 +230,21 @@ def _changes(tiles, before, after, active):
             for layout in range(2):
                 f_old, b_old = messages_of(tiles, before, example, layout)
                 f, b = messages_of(tiles, after, example, layout)
-                changes[example] = max(changes[example], _change(f_old, f), _change(b_old, b))
+                n_lines = tiles.shapes[example, layout]
+                changes[example] = max(
+                    changes[example], _change(f_old, f, n_lines), _change(b_old, b, n_lines)
+                )
     return changes
 
 
 @kernel
-def _change(old, new):
+def _change(old, new, n_lines):
     largest = 0.0
     n_tiles, positions, n_rows, lanes = old.shape
     for t in range(n_tiles):
         for p in range(positions):
-            for lane in range(lanes):
+            # Lanes without a line change too, and nobody waits for them.
+            for lane in range(min(lanes, n_lines - t * lanes)):
                 top_old, top_new = 1.0, 1.0
                 if n_rows > 1:
                     top_old, top_new = 0.0, 0.0
@@ -286,7 +290,8 @@ class LatticeEngine:
         rho = at_edges(plan.rho, first_edges(graph), 1.0).min(axis=1)
         of_nodes, forbidden = _ranges(theta.unary, graph.node_ptr)
         of_tables, impossible = _ranges(theta.tables.reshape(len(theta.tables), -1), graph.table_ptr)
-        kinds[impossible | (of_nodes + 5 * of_tables / rho > _RANGE)] = 0
+        fits = of_nodes + 5 * of_tables / rho <= _RANGE  # False where it is nan
+        kinds[impossible | ~fits] = 0
         if theta.unary.shape[1] == 2:
             kinds[(kinds > 0) & forbidden] += 2
         return kinds
@@ -311,9 +316,12 @@ class LatticeEngine:
         _enter_unary(self.tiles, theta.unary, unary[1])
         exponentials(unary[1])
         _swap(self.tiles, unary[1], unary[0])
-        # Lanes without a line stay 1 in it for ever, so that nothing there is impossible.
-        self.scratch = full(start[-1, 0], 1.0), full(start[-1, 1], 1.0)
+        self.scratch = self._scratch()
         self.row_ptr = 2 * start.sum(axis=1)
+
+    def _scratch(self):
+        # Lanes without a line stay 1 in it for ever, so that nothing there is impossible.
+        return tuple(full(size, 1.0) for size in self.tiles.start[-1])
 
     def _enter_tables(self, tiles, graph, tables):
         if self.untied:
@@ -342,7 +350,7 @@ class LatticeEngine:
         return _changes(self.tiles, before[:, 0], state[:, 0], active) if self.measure else None
 
     def step_vjp(self, adjoint, before, after, active, d_state):
-        d_unary, d_tables, (d_q, d_b_before) = adjoint
+        d_unary, d_tables, scratch, (d_q, d_b_before) = adjoint
         # Columns were swept last, and had seen what the rows had just said.
         for layout, seen in ((1, after), (0, before)):
             d_q.fill(0.0)
@@ -358,7 +366,7 @@ class LatticeEngine:
                 d_state[:, 0],
                 d_unary[layout],
                 d_tables[layout],
-                self.scratch[layout],
+                scratch[layout],
                 d_q,
                 d_b_before,
             )
@@ -381,7 +389,7 @@ class LatticeEngine:
 
     def marginals_vjp(self, adjoint, state, mu, d_mu):
         d_state = full((self.row_ptr[-1], 1), 0.0)
-        d_unary, _, _ = adjoint
+        d_unary, *_ = adjoint
         _marginals_vjp(self.tiles, mu, d_mu, d_state[:, 0], d_unary[1])
         return d_state
 
@@ -389,10 +397,11 @@ class LatticeEngine:
         d_unary = tuple(full(part.shape, 0.0) for part in self.tiles.unary)
         d_tables = tuple(full(part.shape, 0.0) for part in self.tiles.tables)
         size = max(len(part) for part in d_unary)
-        return d_unary, d_tables, (empty(size), empty(size))
+        # Scratch of its own, so that threads may differentiate the same beliefs.
+        return d_unary, d_tables, self._scratch(), (empty(size), empty(size))
 
     def leave(self, adjoint):
-        (d_unary0, d_unary1), d_inside, _ = adjoint
+        (d_unary0, d_unary1), d_inside, *_ = adjoint
         d_theta = Potentials(full(self.theta.unary.shape, 0.0), full(self.theta.tables.shape, 0.0))
         _leave_unary(self.tiles, d_unary0, d_unary1, d_theta.unary)
         for layout in (0, 1):
@@ -415,7 +424,7 @@ def lattice_kinds(graph):
     height, width = graph.shapes.T
     n_edges = np.diff(graph.edge_ptr)
     is_lattice = (n_edges > 0) & (n_edges == height * (width - 1) + width * (height - 1))
-    tied, untied = one_value_a_direction(graph, graph.edge_table), np.diff(graph.table_ptr) == n_edges
+    tied, untied = one_value_a_direction(graph, graph.edge_table), _one_table_an_edge(graph)
     return is_lattice * np.where(tied, 1, 2 * untied)
 
 
@@ -424,7 +433,8 @@ def first_edges(graph):
     height, width = graph.shapes.T
     start = graph.edge_ptr[:-1]
     first = np.stack([start, start + height * (width - 1)], axis=1)
-    return np.where(np.stack([width, height], axis=1) > 1, first, -1)
+    exists = (np.stack([width, height], axis=1) > 1) & (np.diff(graph.edge_ptr) > 0)[:, None]
+    return np.where(exists, first, -1)
 
 
 def at_edges(values, edges, otherwise):
@@ -443,3 +453,14 @@ def one_value_a_direction(graph, values):
         for edge in range(first, last):
             alike[example] &= values[edge] == values[first if edge < vertical else vertical]
     return alike
+
+
+@kernel
+def _one_table_an_edge(graph):
+    """Whether the tables of an example are those of its edges, in their order."""
+    own = np.diff(graph.table_ptr) == np.diff(graph.edge_ptr)
+    for example in range(len(own)):
+        shift = graph.table_ptr[example] - graph.edge_ptr[example]
+        for edge in range(graph.edge_ptr[example], graph.edge_ptr[example + 1]):
+            own[example] &= graph.edge_table[edge] == edge + shift
+    return own

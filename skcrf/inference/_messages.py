@@ -111,7 +111,10 @@ class MessagePassing(BaseInference):
             max_terms = 10 * (np.full_like(trace.n_iter, plan.max_iter) if resumed else trace.n_iter)
             return answer(_State(part, theta, engine, max_terms), trace, edges)
 
-        return forward_in_parts(LatticeEngine.kinds(plan, theta), plan.graph, theta, run)
+        beliefs = forward_in_parts(LatticeEngine.kinds(plan, theta), plan.graph, theta, run)
+        # Only the batch knows the number of an example.
+        check_possible(plan.graph, ~np.isnan(beliefs.mu[:, 0]))
+        return beliefs
 
     def start_of(self, beliefs):
         """Keep the messages of an answer.
@@ -141,7 +144,7 @@ def _backward(beliefs, d_mu, d_edge_mu, d_log_z):
     if trace is None:
         d_log_z = np.zeros(graph.n_examples) if d_log_z is None else d_log_z
         return score_vjp(graph, theta, beliefs.mu, d_log_z)
-    d_mu = np.zeros_like(beliefs.mu) if d_mu is None else np.ascontiguousarray(d_mu, dtype=np.float64)
+    d_mu = np.zeros_like(beliefs.mu) if d_mu is None else d_mu
     adjoint, d_read = engine.new_adjoint(), None
     if d_edge_mu is None and d_log_z is None:
         d_state = engine.marginals_vjp(adjoint, trace.state, beliefs.mu, d_mu)
@@ -169,7 +172,6 @@ def _backward(beliefs, d_mu, d_edge_mu, d_log_z):
 
 def _marginals(state, trace, edges):
     mu = state.engine.marginals(trace.state)
-    check_possible(state.plan.graph, ~np.isnan(mu[:, 0]))
     state = state._replace(trace=trace)
 
     @cache

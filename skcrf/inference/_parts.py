@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from skcrf._numerics import kernel_array
 from skcrf.graph import Potentials, select
 from skcrf.inference._base import Beliefs
 
@@ -74,7 +75,7 @@ def backward_in_parts(beliefs, d_mu, d_edge_mu, d_log_z, run):
     beliefs : Beliefs
         What it gave.
     d_mu, d_edge_mu, d_log_z : ndarray or None
-        As for `BaseInference.backward`.
+        As for `BaseInference.backward`, of any numbers.
     run : callable
         ``run(beliefs, d_mu, d_edge_mu, d_log_z)`` gives the derivative for the examples of a kind.
 
@@ -83,12 +84,15 @@ def backward_in_parts(beliefs, d_mu, d_edge_mu, d_log_z, run):
     d_theta : Potentials
         Derivative with respect to theta.
     """
+    d_mu, d_edge_mu, d_log_z = (
+        None if value is None else kernel_array(value) for value in (d_mu, d_edge_mu, d_log_z)
+    )
     if not isinstance(beliefs.state, _Parts):
         return run(beliefs, d_mu, d_edge_mu, d_log_z)
     selections, parts, theta = beliefs.state
     d_theta = Potentials(np.empty_like(theta.unary), np.empty_like(theta.tables))
     for where, part in zip(selections, parts, strict=True):
         fields = (d_mu, where.nodes), (d_edge_mu, where.edges), (d_log_z, where.examples)
-        given = (None if value is None else np.ascontiguousarray(value[rows]) for value, rows in fields)
+        given = (None if value is None else value[rows] for value, rows in fields)
         d_theta.unary[where.nodes], d_theta.tables[where.tables] = run(part, *given)
     return d_theta

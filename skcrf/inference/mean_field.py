@@ -226,7 +226,7 @@ class MeanField(BaseInference):
         graph, theta, engine, trace = beliefs.state
         mu, adjoint = beliefs.mu, engine.new_adjoint()
         d_read = Potentials(np.zeros_like(theta.unary), np.zeros_like(theta.tables))
-        d_mu = np.zeros_like(theta.unary) if d_mu is None else np.array(d_mu, dtype=np.float64)
+        d_mu = np.zeros_like(theta.unary) if d_mu is None else d_mu.copy()
         if d_edge_mu is not None:
             i, j = graph.edges.T
             np.add.at(d_mu, i, np.einsum("exz,ez->ex", d_edge_mu, mu[j]))

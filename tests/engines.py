@@ -1,0 +1,78 @@
+"""Which engine did what, and how to have everything done by the plain ones."""
+
+from contextlib import contextmanager
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+
+import skcrf.inference.mean_field
+from skcrf.inference._checkerboard import CheckerboardEngine
+from skcrf.inference._lattice import LatticeEngine
+from skcrf.inference._pairwise import PairwiseEngine
+
+#: Those that do lattices of four neighbours in vector arithmetic, and those that do any graph.
+FAST = {LatticeEngine, CheckerboardEngine}
+PLAIN = {PairwiseEngine, skcrf.inference.mean_field._GraphEngine}
+
+FIELDS = ("mu", "edge_mu", "log_z", "n_iter", "converged")
+
+
+def engines(beliefs):
+    """The classes of the engines that beliefs come from."""
+    parts = getattr(beliefs.state, "beliefs", [beliefs])
+    return {type(part.state.engine) for part in parts}
+
+
+@contextmanager
+def only_plain():
+    """Let no lattice be done by its own engine."""
+
+    def none_is_a_lattice(plan, theta=None):
+        return np.zeros(getattr(plan, "graph", plan).n_examples, dtype=np.int64)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(LatticeEngine, "kinds", staticmethod(none_is_a_lattice))
+        patch.setattr(skcrf.inference.mean_field, "lattice_kinds", none_is_a_lattice)
+        yield
+
+
+def both(inference, graph, theta, **options):
+    """Infer by a fast engine and by a plain one, which is made sure of."""
+    fast = inference.forward(graph, theta, edges=True, **options)
+    assert engines(fast) <= FAST
+    with only_plain():
+        plain = inference.forward(graph, theta, edges=True, **options)
+    assert engines(plain) <= PLAIN
+    return fast, plain
+
+
+def cotangents(beliefs, rng):
+    """Draw what `backward` takes: of nodes alone, of everything, of log_z alone."""
+    d_mu, d_edge_mu, d_log_z = (
+        rng.normal(size=part.shape) for part in (beliefs.mu, beliefs.edge_mu, beliefs.log_z)
+    )
+    return {"nodes": (d_mu,), "all": (d_mu, d_edge_mu, d_log_z), "log_z": (None, None, d_log_z)}
+
+
+def assert_close_beliefs(one, other, *, atol=1e-10, rtol=1e-10):
+    """Hold beliefs to others; iterations must be as many."""
+    assert_allclose(one.mu, other.mu, rtol=0, atol=atol, err_msg="mu")
+    assert_allclose(one.edge_mu, other.edge_mu, rtol=0, atol=atol, err_msg="edge_mu")
+    assert_allclose(one.log_z, other.log_z, rtol=rtol, atol=atol, err_msg="log_z")
+    assert_array_equal(one.n_iter, other.n_iter, err_msg="n_iter")
+    assert_array_equal(one.converged, other.converged, err_msg="converged")
+
+
+def assert_close_gradients(one, other, *, atol=1e-10, err_msg=""):
+    """Hold a gradient to another; `atol` is relative to its largest entry, if that is above 1."""
+    largest = max(1.0, *(np.abs(part).max(initial=0.0) for part in other))
+    for name, found, expected in zip(one._fields, one, other, strict=True):
+        assert_allclose(found, expected, rtol=0, atol=atol * largest, err_msg=f"{err_msg} {name}")
+
+
+def assert_same_bits(one, other, *, err_msg=""):
+    """Hold arrays of one tuple to those of another, nan nowhere."""
+    for found, expected in zip(one, other, strict=True):
+        assert not np.isnan(expected).any(), err_msg
+        assert_array_equal(found, expected, err_msg=err_msg)
