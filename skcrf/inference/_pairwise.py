@@ -1,12 +1,231 @@
 """Sum- and max-product messages on any pairwise graph, in the log domain: D13 Eq 18 and Algorithm 3.
 
-Messages are rows of an array (2 * n_edges, n_states), numbered as `Graph` says, with a maximum of 0.
+Sweeps keep messages as rows in the order of arrival, see `Route`; what is read from them for beliefs of edges
+and for log_z is numbered as `Graph` says. Every message has a maximum of 0.
+
+Inside of loops there are neither views nor fields of tuples: each would be counted as a reference.
 """
 
 import numpy as np
 
-from skcrf._numerics import inlined_kernel, kernel, log_normalise
+from skcrf._numerics import inlined_kernel, kernel, log_normalise, vector_exp, vector_kernel, vector_log
 from skcrf.graph import Potentials
+from skcrf.inference._route import RUN, route_of
+
+# Exponentials below 1e-304 are lost. Where a sum is not much larger, it is done again with care.
+_SMALL = 1e-200
+
+
+@inlined_kernel
+def _arrive(unary, weights, messages, node, first, last, own, out, at):
+    """log e^theta(x_j) prod_d m_d(x_j)^rho_d / m_own(x_j) for node j, up to a constant; own = -1 for none.
+
+    The maximum is 0, but all values are -inf where no state is possible.
+    """
+    n_states = unary.shape[1]
+    for x in range(n_states):
+        out[at, x] = unary[node, x]
+    for q in range(first, last):
+        weight = weights[q] - (q == own)
+        # What is impossible stays so, also where the exponent rho - 1 is negative; not where it is 0.
+        impossible = -np.inf if weight != 0 else 0.0
+        for x in range(n_states):
+            value = messages[q, x]
+            out[at, x] += weight * value if value > -np.inf else impossible
+    top = out[at, 0]
+    for x in range(1, n_states):
+        top = max(top, out[at, x])
+    if top > -np.inf:
+        for x in range(n_states):
+            out[at, x] -= top
+
+
+@vector_kernel
+def _exponentials(values, n, out):
+    for i in range(n):
+        out[i] = vector_exp(values[i])
+
+
+@vector_kernel
+def _logarithms(values, n):
+    for i in range(n):
+        values[i] = vector_log(values[i])
+
+
+@inlined_kernel
+def _sum(factors, factor, side, scaled, sums, at):
+    """Sum over the states of the source; returns the least sum."""
+    least = np.inf
+    for x_target in range(sums.shape[1]):
+        total = 0.0
+        if side == 0:
+            for x in range(sums.shape[1]):
+                total += factors[factor, x_target, x] * scaled[at, x]
+        else:
+            for x in range(sums.shape[1]):
+                total += factors[factor, x, x_target] * scaled[at, x]
+        sums[at, x_target] = total
+        least = min(least, total)
+    return least
+
+
+@kernel
+def _sum_with_care(tables, table, side, power, maximise, cavity, at, share, out):
+    """Compute one message for any potentials, and the share that each state of the source has in it."""
+    n_states = len(share)
+    for x_target in range(n_states):
+        best = 0
+        for x in range(n_states):
+            theta = tables[table, x_target, x] if side == 0 else tables[table, x, x_target]
+            share[x_target, x] = power * theta + cavity[at, x]
+            if share[x_target, x] > share[x_target, best]:
+                best = x
+        top = share[x_target, best]
+        out[at, x_target] = top
+        if not maximise and top > -np.inf:
+            total = 1.0
+            for x in range(n_states):
+                if x == best:
+                    share[x_target, x] = 1.0
+                else:
+                    share[x_target, x] = np.exp(share[x_target, x] - top)
+                    total += share[x_target, x]
+            out[at, x_target] += np.log(total)
+            for x in range(n_states):
+                share[x_target, x] /= total
+        elif not maximise:
+            share[x_target] = 0.0
+
+
+@inlined_kernel
+def _whole(n_rows, n_states):
+    """Count the numbers in some rows, up to the next whole vector."""
+    return 4 * ((n_rows * n_states + 3) // 4)
+
+
+@vector_kernel
+def _sweep(route, graph, theta, rho, damping, maximise, measure, messages, active):
+    """Send every message of the active examples once, run by run.
+
+    Returns the largest change of a message's exponential in each example, if asked to `measure` it.
+    """
+    steps, run_ptr, example_ptr, weights, factors, edge_factor = route
+    unary, tables = theta
+    edge_table, n_states = graph.edge_table, unary.shape[1]
+    rows = np.ones((3, RUN + 3, n_states))
+    cavity, scaled, new = rows[0], rows[1], rows[2]
+    cavity_flat, scaled_flat, new_flat = cavity.reshape(-1), scaled.reshape(-1), new.reshape(-1)
+    share, safe = np.empty((n_states, n_states)), np.zeros(RUN, np.bool_)
+    change = np.zeros(len(active))
+    for example in range(len(active)):
+        if not active[example]:
+            continue
+        largest = 0.0
+        for run in range(example_ptr[example], example_ptr[example + 1]):
+            start, n_sent = run_ptr[run], run_ptr[run + 1] - run_ptr[run]
+            for at in range(n_sent):
+                p = start + at
+                node, first, last, own = steps[p, 0], steps[p, 1], steps[p, 2], steps[p, 3]
+                _arrive(unary, weights, messages, node, first, last, own, cavity, at)
+            if not maximise:
+                _exponentials(cavity_flat, _whole(n_sent, n_states), scaled_flat)
+                for at in range(n_sent):
+                    factor = edge_factor[steps[start + at, 5]]
+                    least = (
+                        _sum(factors, factor, steps[start + at, 6], scaled, new, at) if factor >= 0 else 0.0
+                    )
+                    safe[at] = least > _SMALL
+                _logarithms(new_flat, _whole(n_sent, n_states))
+            for at in range(n_sent):
+                position, edge, side = steps[start + at, 4], steps[start + at, 5], steps[start + at, 6]
+                if not safe[at]:
+                    table, power = edge_table[edge], 1.0 / rho[edge]
+                    _sum_with_care(tables, table, side, power, maximise, cavity, at, share, new)
+                top = new[at, 0]
+                for x in range(1, n_states):
+                    top = max(top, new[at, x])
+                for x in range(n_states):
+                    value = new[at, x] - top
+                    old = messages[position, x]
+                    # Before damping, which makes the steps small, not the distance to the end. Exponentials
+                    # of what is not positive differ by less, so that most need not be computed.
+                    if measure and value != old and abs(value - old) > largest:
+                        largest = max(largest, abs(np.exp(value) - np.exp(old)))
+                    messages[position, x] = (1.0 - damping) * value + damping * old if damping > 0 else value
+        change[example] = largest
+    return change
+
+
+@vector_kernel
+def _sweep_vjp(route, graph, theta, rho, damping, before, messages, active, d_messages, d_theta):
+    """Undo a sweep run by run, last first; `messages` ends as `before` (D13 Alg 3, step 8)."""
+    steps, run_ptr, example_ptr, weights, factors, edge_factor = route
+    (unary, tables), (d_unary, d_tables) = theta, d_theta
+    edge_table, n_states = graph.edge_table, unary.shape[1]
+    rows = np.ones((3, RUN + 3, n_states))
+    cavity, scaled, sums = rows[0], rows[1], rows[2]
+    cavity_flat, scaled_flat = cavity.reshape(-1), scaled.reshape(-1)
+    share, d_new, d_cavity = np.empty((n_states, n_states)), np.empty(n_states), np.empty(n_states)
+    for example in range(len(active)):
+        if not active[example]:
+            continue
+        for run in range(example_ptr[example + 1] - 1, example_ptr[example] - 1, -1):
+            start, n_sent = run_ptr[run], run_ptr[run + 1] - run_ptr[run]
+            for at in range(n_sent):
+                for x in range(n_states):
+                    messages[steps[start + at, 4], x] = before[steps[start + at, 4], x]
+            for at in range(n_sent):
+                p = start + at
+                node, first, last, own = steps[p, 0], steps[p, 1], steps[p, 2], steps[p, 3]
+                _arrive(unary, weights, messages, node, first, last, own, cavity, at)
+            _exponentials(cavity_flat, _whole(n_sent, n_states), scaled_flat)
+            for at in range(n_sent):
+                p = start + at
+                node, first, last, own = steps[p, 0], steps[p, 1], steps[p, 2], steps[p, 3]
+                position, edge, side = steps[p, 4], steps[p, 5], steps[p, 6]
+                table, factor, power = edge_table[edge], edge_factor[edge], 1.0 / rho[edge]
+                least = _sum(factors, factor, side, scaled, sums, at) if factor >= 0 else 0.0
+                if least > _SMALL:
+                    _share(factors, factor, side, scaled, sums, at, share)
+                else:
+                    _sum_with_care(tables, table, side, power, False, cavity, at, share, sums)
+                # The derivative of subtracting the maximum. In exact arithmetic the sum is 0, but what
+                # rounding leaves of it would grow from sweep to sweep.
+                total, top = 0.0, 0
+                for x in range(n_states):
+                    total += d_messages[position, x]
+                    top = x if sums[at, x] > sums[at, top] else top
+                for x in range(n_states):
+                    d_new[x] = (1.0 - damping) * (d_messages[position, x] - (total if x == top else 0.0))
+                    d_messages[position, x] *= damping
+                    d_cavity[x] = 0.0
+                for x_target in range(n_states):
+                    for x in range(n_states):
+                        d_value = d_new[x_target] * share[x_target, x]
+                        d_cavity[x] += d_value
+                        if side == 0:
+                            d_tables[table, x_target, x] += power * d_value
+                        else:
+                            d_tables[table, x, x_target] += power * d_value
+                for x in range(n_states):
+                    d_unary[node, x] += d_cavity[x]
+                for q in range(first, last):
+                    weight = weights[q] - (q == own)
+                    for x in range(n_states):
+                        d_messages[q, x] += weight * d_cavity[x]
+
+
+@inlined_kernel
+def _share(factors, factor, side, scaled, sums, at, share):
+    """The share that each state of the source has in a message, as `_sum_with_care` has it."""
+    for x_target in range(len(share)):
+        scale = 1.0 / sums[at, x_target]
+        if side == 0:
+            for x in range(len(share)):
+                share[x_target, x] = factors[factor, x_target, x] * scaled[at, x] * scale
+        else:
+            for x in range(len(share)):
+                share[x_target, x] = factors[factor, x, x_target] * scaled[at, x] * scale
 
 
 @inlined_kernel
@@ -41,96 +260,6 @@ def _cavity_vjp(graph, rho, node, edge, d_out, d_messages, d_theta):
         weight = rho[message >> 1] - (message >> 1 == edge)
         for x in range(len(d_out)):
             d_messages[message, x] += weight * d_out[x]
-
-
-@inlined_kernel
-def _send(graph, theta, rho, maximise, messages, message, cavity, share, out):
-    """Compute one message before normalisation, and the share that each state of the source has in it."""
-    edge, side = message >> 1, message & 1
-    table, power, n_states = graph.edge_table[edge], 1.0 / rho[edge], len(out)
-    _cavity(graph, theta, rho, messages, graph.edges[edge, 1 - side], edge, cavity)
-    for x_target in range(n_states):
-        best = 0
-        for x in range(n_states):
-            share[x_target, x] = power * _table_entry(theta, table, side, x_target, x) + cavity[x]
-            if share[x_target, x] > share[x_target, best]:
-                best = x
-        top = share[x_target, best]
-        out[x_target] = top
-        if not maximise and top > -np.inf:
-            total = 1.0
-            for x in range(n_states):
-                if x == best:
-                    share[x_target, x] = 1.0
-                else:
-                    share[x_target, x] = np.exp(share[x_target, x] - top)
-                    total += share[x_target, x]
-            out[x_target] += np.log(total)
-            scale = 1.0 / total
-            for x in range(n_states):
-                share[x_target, x] *= scale
-
-
-@kernel
-def _sweep(graph, theta, rho, damping, maximise, measure, messages, active):
-    """Send every message of the active examples once, in the order of the schedule.
-
-    Returns the largest change of a message's exponential in each example, if asked to `measure` it.
-    """
-    n_states = theta.unary.shape[1]
-    cavity, share, new = np.empty(n_states), np.empty((n_states, n_states)), np.empty(n_states)
-    change = np.zeros(len(active))
-    for example in range(len(active)):
-        if not active[example]:
-            continue
-        for p in range(2 * graph.edge_ptr[example], 2 * graph.edge_ptr[example + 1]):
-            message = graph.schedule[p]
-            _send(graph, theta, rho, maximise, messages, message, cavity, share, new)
-            top = new.max()
-            for x in range(n_states):
-                value = new[x] - top
-                if measure:  # before damping, which makes the steps small, not the distance to the end
-                    change[example] = max(change[example], abs(np.exp(value) - np.exp(messages[message, x])))
-                if damping > 0:
-                    value = (1.0 - damping) * value + damping * messages[message, x]
-                messages[message, x] = value
-    return change
-
-
-@kernel
-def _sweep_vjp(graph, theta, rho, damping, before, messages, active, d_messages, d_theta):
-    """Undo a sweep message by message, last first; `messages` ends as `before` (D13 Alg 3, step 8)."""
-    n_states = theta.unary.shape[1]
-    cavity, share, new = np.empty(n_states), np.empty((n_states, n_states)), np.empty(n_states)
-    d_cavity = np.empty(n_states)
-    for example in range(len(active)):
-        if not active[example]:
-            continue
-        for p in range(2 * graph.edge_ptr[example + 1] - 1, 2 * graph.edge_ptr[example] - 1, -1):
-            message = graph.schedule[p]
-            edge, side = message >> 1, message & 1
-            table, power = graph.edge_table[edge], 1.0 / rho[edge]
-            messages[message] = before[message]
-            _send(graph, theta, rho, False, messages, message, cavity, share, new)
-            d_cavity[:] = 0.0
-            # The derivative of subtracting the maximum. In exact arithmetic the sum is 0, but what rounding
-            # leaves of it would grow from sweep to sweep.
-            total, top = d_messages[message].sum(), np.argmax(new)
-            for x_target in range(n_states):
-                d_new = (1.0 - damping) * (
-                    d_messages[message, x_target] - (total if x_target == top else 0.0)
-                )
-                d_messages[message, x_target] *= damping
-                if d_new == 0 or new[x_target] == -np.inf:
-                    continue
-                for x in range(n_states):
-                    d_value = d_new * share[x_target, x]
-                    d_cavity[x] += d_value
-                    if side == 0:
-                        d_theta.tables[table, x_target, x] += power * d_value
-                    else:
-                        d_theta.tables[table, x, x_target] += power * d_value
-            _cavity_vjp(graph, rho, graph.edges[edge, 1 - side], edge, d_cavity, d_messages, d_theta)
 
 
 @kernel
@@ -296,6 +425,40 @@ def decode(graph, theta, messages, order):
     return states
 
 
+@vector_kernel
+def _marginals(graph, theta, weights, messages):
+    """Marginals of nodes, Eq 17, nan where no state is possible."""
+    unary, incident_ptr = theta.unary, graph.incident_ptr
+    cavity, mu = np.empty_like(unary), np.empty_like(unary)
+    for node in range(len(mu)):
+        first, last = incident_ptr[node], incident_ptr[node + 1]
+        _arrive(unary, weights, messages, node, first, last, -1, cavity, node)
+    _exponentials(cavity.reshape(-1), cavity.size, mu.reshape(-1))
+    for node in range(len(mu)):
+        total = 0.0
+        for x in range(mu.shape[1]):
+            total += mu[node, x]
+        scale = 1.0 / total if total > 0 else np.nan
+        for x in range(mu.shape[1]):
+            mu[node, x] *= scale
+    return mu
+
+
+@vector_kernel
+def _marginals_vjp(graph, weights, mu, d_mu, d_messages, d_theta):
+    incident_ptr, d_unary, d_belief = graph.incident_ptr, d_theta.unary, np.empty(mu.shape[1])
+    for node in range(len(mu)):
+        mean = 0.0
+        for x in range(mu.shape[1]):
+            mean += mu[node, x] * d_mu[node, x]
+        for x in range(mu.shape[1]):
+            d_belief[x] = mu[node, x] * (d_mu[node, x] - mean)
+            d_unary[node, x] += d_belief[x]
+        for q in range(incident_ptr[node], incident_ptr[node + 1]):
+            for x in range(mu.shape[1]):
+                d_messages[q, x] += weights[q] * d_belief[x]
+
+
 class PairwiseEngine:
     """Messages on any graph.
 
@@ -314,44 +477,34 @@ class PairwiseEngine:
         self.measure = plan.tol > 0
         self.theta, self.maximise = theta, maximise
         self.row_ptr = 2 * plan.graph.edge_ptr
+        self.route = route_of(plan.graph, theta, plan.rho, maximise=maximise)
 
     def start(self):
         return np.zeros((2 * self.graph.n_edges, self.theta.unary.shape[1]))
 
     def step(self, messages, active):
-        return _sweep(
-            self.graph, self.theta, self.rho, self.damping, self.maximise, self.measure, messages, active
-        )
+        how = (self.rho, self.damping, self.maximise, self.measure)
+        return _sweep(self.route, self.graph, self.theta, *how, messages, active)
 
     def step_vjp(self, d_theta, before, after, active, d_messages):
-        _sweep_vjp(
-            self.graph, self.theta, self.rho, self.damping, before, after.copy(), active, d_messages, d_theta
-        )
+        how = (self.rho, self.damping)
+        states = (before, after.copy(), active, d_messages)
+        _sweep_vjp(self.route, self.graph, self.theta, *how, *states, d_theta)
 
     def messages(self, state):
-        return state
+        messages = np.empty_like(state)
+        messages[self.graph.incident] = state
+        return messages
 
     def enter(self, d_messages):
-        return d_messages
+        return d_messages[self.graph.incident]
 
     def marginals(self, messages):
-        return np.exp(read_nodes(self.graph, self.theta, self.rho, messages))
+        return _marginals(self.graph, self.theta, self.route.weights, messages)
 
     def marginals_vjp(self, d_theta, messages, mu, d_mu):
-        log_mu = read_nodes(self.graph, self.theta, self.rho, messages)
-        n_states, none = mu.shape[1], np.zeros(self.graph.n_examples)
-        d_messages, d_read = read_vjp(
-            self.graph,
-            self.theta,
-            self.rho,
-            messages,
-            log_mu,
-            d_mu,
-            np.empty((0, n_states, n_states)),
-            none,
-            False,
-        )
-        d_theta.unary[:] += d_read.unary
+        d_messages = np.zeros_like(messages)
+        _marginals_vjp(self.graph, self.route.weights, mu, d_mu, d_messages, d_theta)
         return d_messages
 
     def new_adjoint(self):
