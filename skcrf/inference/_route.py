@@ -20,9 +20,9 @@ class Route(NamedTuple):
 
     Attributes
     ----------
-    steps : ndarray of shape (n_messages, 7)
+    steps : ndarray of shape (n_messages, 6), int32
         The node that sends, the first position of what arrives there and the one behind the last, the
-        position of what arrives there along the same edge, that of the message itself, the edge, the side.
+        position of what arrives there along the same edge, that of the message itself, and its number.
     run_ptr : ndarray of shape (n_runs + 1,)
         Where runs start. Of the messages of a run, none depends on another, so that they can be sent at once.
     example_ptr : ndarray of shape (n_examples + 1,)
@@ -80,7 +80,7 @@ def _steps(graph):
     position = np.empty(n_messages, np.int64)
     for q in range(n_messages):
         position[graph.incident[q]] = q
-    steps, run_ptr = np.empty((n_messages, 7), np.int64), np.empty(n_messages + 1, np.int64)
+    steps, run_ptr = np.empty((n_messages, 6), np.int32), np.empty(n_messages + 1, np.int64)
     example_ptr = np.zeros(n_examples + 1, np.int64)
     reached = np.full(len(graph.node_order), -1)  # the last run that had a message to a node
     n_runs = 0
@@ -100,8 +100,7 @@ def _steps(graph):
             steps[p, 2] = graph.incident_ptr[source + 1]
             steps[p, 3] = position[message ^ 1]
             steps[p, 4] = position[message]
-            steps[p, 5] = edge
-            steps[p, 6] = side
+            steps[p, 5] = message
         example_ptr[example + 1] = n_runs
     run_ptr[n_runs] = n_messages
     return steps, run_ptr[: n_runs + 1].copy(), example_ptr
