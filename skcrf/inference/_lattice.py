@@ -1,10 +1,19 @@
-"""Message passing on lattices of four neighbours: into the tiles, out of them, and what is done there."""
+"""Message passing on lattices of four neighbours, in tiles: who can be done so, and the engine."""
 
 import numpy as np
 
 from skcrf._memory import copy, empty, full
 from skcrf._numerics import kernel, vector_kernel
 from skcrf.graph import Potentials
+from skcrf.inference._borders import (
+    enter_adjoints,
+    enter_tables,
+    enter_unary,
+    leave_messages,
+    leave_tables,
+    leave_unary,
+    swap,
+)
 from skcrf.inference._lanes import exponentials, joint
 from skcrf.inference._tiles import (
     Tiles,
@@ -15,7 +24,6 @@ from skcrf.inference._tiles import (
     messages_of,
     sweeps,
     sweeps_vjp,
-    tables_of,
 )
 
 # The range of logarithms that exponentials of doubles can hold after scaling, with room to spare.
@@ -36,132 +44,6 @@ def _ranges(rows, ptr):
                     forbidden[part] = True
             ranges[part] = max(ranges[part], high - low)
     return ranges, forbidden
-
-
-@kernel
-def _enter_unary(tiles, unary, out):
-    """theta of the nodes in layout 1, its largest value 0; the difference of two labels."""
-    n_labels, n_rows = tiles.sizes
-    for example in range(len(tiles.shapes)):
-        height, width = tiles.shapes[example]
-        inside = array_of(tiles, out, example, 1)
-        n_tiles, _, _, lanes = inside.shape
-        for row in range(height):
-            for t in range(n_tiles):
-                for lane in range(min(lanes, width - t * lanes)):
-                    node = tiles.node_ptr[example] + row * width + t * lanes + lane
-                    top = unary[node, 0]
-                    for x in range(1, n_rows):
-                        top = max(top, unary[node, x])
-                    for x in range(n_rows):
-                        inside[t, row, x, lane] = unary[node, n_labels - n_rows + x] - top
-
-
-@kernel
-def _swap(tiles, from1, to0):
-    """Copy arrays from layout 1 to layout 0."""
-    for example in range(len(tiles.shapes)):
-        source, target = array_of(tiles, from1, example, 1), array_of(tiles, to0, example, 0)
-        height, width = tiles.shapes[example]
-        lanes0, lanes1 = target.shape[3], source.shape[3]
-        for row in range(height):
-            for x in range(source.shape[2]):
-                for column in range(width):
-                    value = source[column // lanes1, row, x, column % lanes1]
-                    target[row // lanes0, column, x, row % lanes0] = value
-
-
-@kernel
-def _leave_unary(tiles, d0, d1, d_unary):
-    """Add the adjoints in both layouts to those of the nodes."""
-    n_labels, n_rows = tiles.sizes
-    for example in range(len(tiles.shapes)):
-        height, width = tiles.shapes[example]
-        rows, columns = array_of(tiles, d0, example, 0), array_of(tiles, d1, example, 1)
-        lanes0, lanes1 = rows.shape[3], columns.shape[3]
-        for node in range(height * width):
-            r, c = node // width, node % width
-            for x in range(n_rows):
-                value = rows[r // lanes0, c, x, r % lanes0] + columns[c // lanes1, r, x, c % lanes1]
-                d_unary[tiles.node_ptr[example] + node, n_labels - n_rows + x] += value
-                if n_rows < n_labels:
-                    d_unary[tiles.node_ptr[example] + node, 0] -= value
-
-
-@kernel
-def _first_edges(tiles, edge_ptr, example, layout):
-    """The first edge along the lines of a layout, and the steps of edge numbers across and along them."""
-    height, width = tiles.shapes[example]
-    if layout == 0:
-        return edge_ptr[example], width - 1, 1
-    return edge_ptr[example] + height * (width - 1), 1, width
-
-
-@kernel
-def _enter_tables(tiles, edge_ptr, tables, layout, out):
-    """theta / rho of edges that have tables of their own, its largest value 0."""
-    for example in range(len(tiles.shapes)):
-        first, by_line, along = _first_edges(tiles, edge_ptr, example, layout)
-        inside = tables_of(tiles, out, example, layout)
-        _, n_gaps, n_labels, _, lanes = inside.shape
-        for line in range(tiles.shapes[example, layout]):
-            for p in range(n_gaps):
-                table = tables[first + line * by_line + p * along]
-                top = table.max()
-                for x in range(n_labels):
-                    for z in range(n_labels):
-                        value = (table[x, z] - top) / tiles.rho[example, layout]
-                        inside[line // lanes, p, x, z, line % lanes] = value
-
-
-@kernel
-def _leave_tables(tiles, edge_ptr, d_inside, layout, d_tables):
-    for example in range(len(tiles.shapes)):
-        first, by_line, along = _first_edges(tiles, edge_ptr, example, layout)
-        inside = tables_of(tiles, d_inside, example, layout)
-        _, n_gaps, n_labels, _, lanes = inside.shape
-        for line in range(tiles.shapes[example, layout]):
-            for p in range(n_gaps):
-                d_table = d_tables[first + line * by_line + p * along]
-                for x in range(n_labels):
-                    for z in range(n_labels):
-                        value = inside[line // lanes, p, x, z, line % lanes]
-                        d_table[x, z] += value / tiles.rho[example, layout]
-
-
-@kernel
-def _leave_messages(tiles, edge_ptr, state, messages):
-    """Logarithms of messages, as rows that are numbered as `Graph` says."""
-    n_labels, n_rows = tiles.sizes
-    for example in range(len(tiles.shapes)):
-        for layout in range(2):
-            first, by_line, along = _first_edges(tiles, edge_ptr, example, layout)
-            f, b = messages_of(tiles, state, example, layout)
-            lanes = f.shape[3]
-            for line in range(tiles.shapes[example, layout]):
-                for p in range(f.shape[1] - 1):
-                    edge = first + line * by_line + p * along
-                    for x in range(n_rows):
-                        at = n_labels - n_rows + x
-                        messages[2 * edge + 1, at] = np.log(f[line // lanes, p + 1, x, line % lanes])
-                        messages[2 * edge, at] = np.log(b[line // lanes, p, x, line % lanes])
-
-
-@kernel
-def _enter_adjoints(tiles, edge_ptr, d_messages, d_state):
-    n_labels, n_rows = tiles.sizes
-    for example in range(len(tiles.shapes)):
-        for layout in range(2):
-            first, by_line, along = _first_edges(tiles, edge_ptr, example, layout)
-            d_f, d_b = messages_of(tiles, d_state, example, layout)
-            lanes = d_f.shape[3]
-            for line in range(tiles.shapes[example, layout]):
-                for p in range(d_f.shape[1] - 1):
-                    edge = first + line * by_line + p * along
-                    for x in range(n_rows):
-                        at = n_labels - n_rows + x
-                        d_f[line // lanes, p + 1, x, line % lanes] = d_messages[2 * edge + 1, at]
-                        d_b[line // lanes, p, x, line % lanes] = d_messages[2 * edge, at]
 
 
 @kernel
@@ -313,9 +195,9 @@ class LatticeEngine:
         unary = full(start[-1, 0], 1.0), full(start[-1, 1], 0.0)
         tiles = Tiles(graph.shapes, sizes, graph.node_ptr, start, table_start, rho, unary, unary)
         self.tiles = tiles._replace(tables=self._enter_tables(tiles, graph, theta.tables))
-        _enter_unary(self.tiles, theta.unary, unary[1])
+        enter_unary(self.tiles, theta.unary, unary[1])
         exponentials(unary[1])
-        _swap(self.tiles, unary[1], unary[0])
+        swap(self.tiles, unary[1], unary[0])
         self.scratch = self._scratch()
         self.row_ptr = 2 * start.sum(axis=1)
 
@@ -327,7 +209,7 @@ class LatticeEngine:
         if self.untied:
             inside = tuple(full(size, 0.0) for size in tiles.table_start[-1])
             for layout in (0, 1):
-                _enter_tables(tiles, self.edge_ptr, tables, layout, inside[layout])
+                enter_tables(tiles, self.edge_ptr, tables, layout, inside[layout])
                 exponentials(inside[layout])
             return inside
         self.table_of = at_edges(graph.edge_table, self.first_edges, -1)
@@ -374,12 +256,12 @@ class LatticeEngine:
     def messages(self, state):
         messages = np.zeros((2 * self.edge_ptr[-1], self.tiles.sizes[0]))
         with np.errstate(divide="ignore"):  # by kernels that are not compiled
-            _leave_messages(self.tiles, self.edge_ptr, state[:, 0], messages)
+            leave_messages(self.tiles, self.edge_ptr, state[:, 0], messages)
         return messages
 
     def enter(self, d_messages):
         d_state = full((self.row_ptr[-1], 1), 0.0)
-        _enter_adjoints(self.tiles, self.edge_ptr, d_messages, d_state[:, 0])
+        enter_adjoints(self.tiles, self.edge_ptr, d_messages, d_state[:, 0])
         return d_state
 
     def marginals(self, state):
@@ -403,10 +285,10 @@ class LatticeEngine:
     def leave(self, adjoint):
         (d_unary0, d_unary1), d_inside, *_ = adjoint
         d_theta = Potentials(full(self.theta.unary.shape, 0.0), full(self.theta.tables.shape, 0.0))
-        _leave_unary(self.tiles, d_unary0, d_unary1, d_theta.unary)
+        leave_unary(self.tiles, d_unary0, d_unary1, d_theta.unary)
         for layout in (0, 1):
             if self.untied:
-                _leave_tables(self.tiles, self.edge_ptr, d_inside[layout], layout, d_theta.tables)
+                leave_tables(self.tiles, self.edge_ptr, d_inside[layout], layout, d_theta.tables)
             else:
                 d_tables = d_inside[layout][:, 0] + d_inside[layout][:, 1].transpose(0, 2, 1)
                 has = self.table_of[:, layout] >= 0
