@@ -1,7 +1,7 @@
 """Sum- and max-product messages on any pairwise graph: what is read from them, and the engine.
 
-What is read for beliefs of edges and for log_z are rows of an array (2 * n_edges, n_states), with a maximum of 0
-and numbered as `Graph` says.
+Beliefs of edges and log_z are read from rows of an array (2 * n_edges, n_states), numbered as `Graph` says
+and with a maximum of 0, whatever engine sent them.
 """
 
 import numpy as np
