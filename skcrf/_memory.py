@@ -12,8 +12,6 @@ import numpy as np
 
 # Bytes that stay when nobody wants memory to be kept: who predicts one image may soon predict another.
 _LEFT = 2**26
-# References to an array that is in the list only: the list's, the loop's and that of the question.
-_UNUSED = 3
 
 
 class _Kept:
@@ -36,6 +34,23 @@ def kept():
                 _Kept.arrays.pop()
 
 
+def _first(arrays, shortest, longest):
+    """Find the place of an array of such a length that nobody outside the list refers to; -1 if none."""
+    for i, array in enumerate(arrays):
+        if shortest <= len(array) <= longest and sys.getrefcount(array) <= _UNUSED:
+            return i
+    return -1
+
+
+def _references(arrays):
+    """Count the references to an array that is in a list only, as `_first` sees them."""
+    for _, array in enumerate(arrays):
+        return sys.getrefcount(array)
+
+
+_UNUSED = _references([np.empty(0)])
+
+
 def empty(shape):
     """Make an array without saying what is in it.
 
@@ -53,12 +68,15 @@ def empty(shape):
     if not _Kept.users:
         return np.empty(shape)
     with _Kept.lock:
-        for array in _Kept.arrays:
-            if size <= len(array) <= 2 * size and sys.getrefcount(array) <= _UNUSED:
-                return array[:size].reshape(shape)
-        array = np.empty(size)
-        _Kept.arrays.append(array)
-        return array[:size].reshape(shape)
+        place = _first(_Kept.arrays, size, 2 * size)
+        if place < 0:
+            # In the place of one that is a little too short, so that sizes that grow do not fill the memory.
+            place = _first(_Kept.arrays, (size + 1) // 2, size - 1)
+            if place < 0:
+                place = len(_Kept.arrays)
+                _Kept.arrays.append(None)
+            _Kept.arrays[place] = np.empty(size)
+        return _Kept.arrays[place][:size].reshape(shape)
 
 
 def full(shape, value):

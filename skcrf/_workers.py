@@ -248,7 +248,7 @@ class Threads:
 
     def _in_threads(self, function, batches, order, lazy):
         loader = ThreadPoolExecutor(1, "skcrf-load") if lazy else None
-        most = self.n_threads + _AHEAD if lazy else len(batches)
+        most = self.n_threads + _AHEAD  # not all at once: each is looked at whenever one is done
         work, fetch = with_this_config(_work), with_this_config(_fetch)
         left, jobs = iter(order), {}
         try:

@@ -70,9 +70,9 @@ class Backprop(BaseGradient):
         not grow with the number of iterations, but is right only where the inference converged. "auto"
         is truncated where the inference is (``tol=0``).
     max_memory : float or None, default=2**29
-        Bytes that the tape of a batch may take, and what is kept of earlier evaluations of all batches. A
-        longer tape has gaps, which take one more pass through the inference to fill, with the same result.
-        None for no limit.
+        Bytes above which the tape of a batch has gaps: then about ``2 * sqrt(max_iter)`` states are kept in
+        place of `max_iter`, and one more pass through the inference fills the gaps, with the same result.
+        Also the bytes above which no messages are kept from one evaluation to the next. None for no limit.
 
     Examples
     --------

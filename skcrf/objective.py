@@ -12,6 +12,7 @@ from skcrf._workers import workers
 from skcrf.features import Weights, potentials, pull_back
 from skcrf.gradients import Backprop
 from skcrf.inference import BP, BaseInference
+from skcrf.inference._messages import Start
 from skcrf.losses import BaseLoss, UnivariateLogistic
 
 __all__ = ["Evaluation", "Objective", "workers"]
@@ -93,7 +94,8 @@ class Resumed:
 
     def forward(self, *args, **options):
         """Infer, as the inference does."""
-        beliefs = self.inference.forward(*args, **options, start=self.starts.get(self.n_calls))
+        start = self.starts.get(self.n_calls, Start())
+        beliefs = self.inference.forward(*args, **options, start=start)
         self.starts[self.n_calls] = self.inference.start_of(beliefs)
         self.n_calls += 1
         return beliefs
@@ -155,18 +157,20 @@ class Objective:
         gradient : ndarray of shape (n_weights,)
             Its gradient.
         """
-        resume = self.inference.resumes and self._fit_in_memory()
+        resume = self.inference.resumes and self._starts_fit_in_memory()
         evaluation = Evaluation(self.shape.unravel(w), self.loss, self.inference, resume=resume)
         if batches is None:
             return self._remembered(evaluation, w, "evaluation")
         value, gradient, self.converged = self._evaluate(evaluation, batches, "mini-batch")
         return value, gradient
 
-    def _fit_in_memory(self):
-        """Whether the messages of all batches may be kept: four a site, and half as wide as in work."""
+    def _starts_fit_in_memory(self):
+        """Whether the messages of all batches may be kept: two an edge, and half as wide as in work."""
+        if any(batch.is_lazy for batch in self.batches):
+            return False
         limit = getattr(self.inference, "max_memory", 0)
-        sites = sum(batch.n_sites for batch in self.batches)
-        return limit is None or sites * len(self.shape.intercept) * 4 * 4 <= limit
+        n_edges = sum(batch.graph.n_edges for batch in self.batches)
+        return limit is None or n_edges * len(self.shape.intercept) * 2 * 4 <= limit
 
     def independent(self, w):
         """Evaluate the model without edges, by the univariate logistic loss.

@@ -35,6 +35,14 @@ def test_only_what_is_of_about_the_size():
         assert address(empty(1000)) != where
 
 
+def test_sizes_that_grow_do_not_fill_the_memory():
+    with kept():
+        before = len(_memory._Kept.arrays)
+        for n in range(10_001, 19_000, 7):
+            empty(n)
+        assert len(_memory._Kept.arrays) <= before + 2
+
+
 def test_without_anyone_who_wants_it_arrays_are_new():
     a = full((4, 5), 3.0)
     assert a.base is None

@@ -12,9 +12,10 @@ from sklearn.exceptions import ConvergenceWarning
 from skcrf import GridCRFClassifier
 from skcrf.datasets import make_binary_denoising
 from skcrf.gradients import Backprop
-from skcrf.graph import chain, from_edges, lattice, pack
+from skcrf.graph import Potentials, chain, from_edges, lattice, pack
 from skcrf.inference import BP, INFERENCE, TRW
 from skcrf.inference._fixed_point import Tape
+from skcrf.inference._messages import Start
 from skcrf.losses import LOSSES
 from skcrf.objective import Objective
 
@@ -161,11 +162,23 @@ def test_gradient_after_few_steps_is_that_of_the_fixed_point(seed):
         assert_allclose(found, expected, rtol=0, atol=1e-3)
 
 
+def test_messages_of_any_size_can_be_kept():
+    """Ratios may be larger, and probabilities smaller, than what single precision holds."""
+    graph = lattice(3, 3)
+    for n_states in (2, 3):
+        unary = np.zeros((9, n_states))
+        unary[:, 1] = 120.0
+        theta = Potentials(unary, np.tile(-61.0 * (1 - np.eye(n_states)), (2, 1, 1)))
+        inference = TRW(tol=1e-3, max_iter=200)
+        cold, warm = inference.forward(graph, theta), resumed(inference, graph, theta, theta)
+        assert_allclose(warm.mu, cold.mu, rtol=0, atol=1e-3)
+
+
 def test_a_start_of_another_problem_is_not_used():
     inference, graph = TRW(tol=1e-6, max_iter=500), lattice(3, 3)
     theta = zoo.attractive(graph, 2, np.random.default_rng(0))
     strange = inference.start_of(inference.forward(lattice(4, 3), zoo.constant(lattice(4, 3), 2, None)))
-    expected = inference.forward(graph, theta)
+    expected = inference.forward(graph, theta, start=Start())
     assert_array_equal(inference.forward(graph, theta, start=strange).mu, expected.mu)
 
 
@@ -192,7 +205,7 @@ def test_fits_resume_and_get_to_the_same_weights(loss, monkeypatch):
     monkeypatch.setattr(TRW, "forward", counted)
     fitted = {}
     for fits in (True, False):
-        monkeypatch.setattr(Objective, "_fit_in_memory", lambda self, fits=fits: fits)
+        monkeypatch.setattr(Objective, "_starts_fit_in_memory", lambda self, fits=fits: fits)
         est = GridCRFClassifier(TRW(tol=1e-4, max_iter=500), loss, max_iter=40)
         counts.clear()
         with warnings.catch_warnings():
@@ -207,7 +220,8 @@ def test_fits_resume_and_get_to_the_same_weights(loss, monkeypatch):
 
 def test_messages_of_all_images_may_take_max_memory():
     X, Y = make_binary_denoising(n_images=3, shape=(8, 8), random_state=0)
-    for max_memory, kept in ((3 * 64 * 2 * 16, True), (3 * 64 * 2 * 16 - 1, False), (None, True)):
+    size = 3 * lattice(8, 8).n_edges * 2 * 2 * 4
+    for max_memory, kept in ((size, True), (size - 1, False), (None, True)):
         gradient = Backprop(max_memory=max_memory)
         est = GridCRFClassifier(TRW(tol=1e-3, max_iter=50), gradient=gradient, max_iter=2, tol=10.0)
         est.fit(X, Y)

@@ -36,11 +36,11 @@ any_graph = pytest.mark.parametrize("graph", GRAPHS.values(), ids=GRAPHS)
 def potentials(graph, n_states, rng, *, size=1.0, forbidden=0.0):
     shapes = (graph.n_nodes, n_states), (graph.n_tables, n_states, n_states)
     unary, tables = (size * rng.normal(size=shape) for shape in shapes)
-    for array in (unary, tables):
-        off = rng.random(array.shape) < forbidden
-        off[..., 0] = off[..., 0, :] = False  # where every node is in state 0 stays possible
-        array[off] = -np.inf
-    return Potentials(unary, tables)
+    # That every node is in state 0 stays possible.
+    unary[:, 1:][rng.random((graph.n_nodes, n_states - 1)) < forbidden] = -np.inf
+    off = rng.random(tables.shape) < forbidden
+    off[:, 0, 0] = False
+    return Potentials(unary, np.where(off, -np.inf, tables))
 
 
 def engine_of(graph, theta, rho, damping=0.0, maximise=False, careful=False):
@@ -58,7 +58,10 @@ def swept(graph, theta, rho, damping, maximise, messages):
         source = graph.edges[edge, 1 - side]
         cavity = theta.unary[source].copy()
         for other in graph.incident[graph.incident_ptr[source] : graph.incident_ptr[source + 1]]:
-            cavity += (rho[other >> 1] - (other >> 1 == edge)) * messages[other]
+            weight = rho[other >> 1] - (other >> 1 == edge)
+            possible = messages[other] > -np.inf
+            if weight != 0:
+                cavity += np.where(possible, weight * np.where(possible, messages[other], 0.0), -np.inf)
         table = theta.tables[graph.edge_table[edge]] / rho[edge]
         joint = (table if side == 0 else table.T) + cavity
         new = joint.max(axis=1) if maximise else np.logaddexp.reduce(joint, axis=1)
@@ -68,10 +71,12 @@ def swept(graph, theta, rho, damping, maximise, messages):
 
 @any_graph
 @pytest.mark.parametrize("n_states", [1, 2, 5])
+@pytest.mark.parametrize("forbidden", [0.0, 0.5])
 @pytest.mark.parametrize("maximise", [False, True], ids=["sum", "max"])
-def test_sweep_sends_the_messages_one_after_another(graph, n_states, maximise, seed):
+def test_sweep_sends_the_messages_one_after_another(graph, n_states, forbidden, maximise, seed):
     rng = np.random.default_rng(seed)
-    theta, rho = potentials(graph, n_states, rng, size=3.0), rng.uniform(0.3, 1.0, size=graph.n_edges)
+    theta = potentials(graph, n_states, rng, size=3.0, forbidden=forbidden)
+    rho = rng.choice([0.4, 0.7, 1.0], size=graph.n_edges)
     engine = engine_of(graph, theta, rho, 0.3, maximise)
     state = engine.start()
     expected = engine.messages(state)

@@ -132,7 +132,6 @@ def _canonical(graph):
 _OFFSETS = {4: [(0, 1), (1, 0)], 8: [(0, 1), (1, 0), (1, 1), (1, -1)]}
 
 
-@lru_cache(maxsize=4)  # images of one size come again and again
 def lattice(height, width, connectivity=4, tied=True):
     """Make the lattice of a `height` x `width` image; pixel (r, c) is node ``r * width + c``.
 
@@ -148,8 +147,14 @@ def lattice(height, width, connectivity=4, tied=True):
     Returns
     -------
     graph : Graph
-        The graph, with edges grouped by direction.
+        The graph, with edges grouped by direction. Small ones are shared between calls: they are not to be
+        written to.
     """
+    make = _small_lattice if height * width <= _SMALL else _lattice
+    return make(height, width, connectivity, tied)
+
+
+def _lattice(height, width, connectivity, tied):
     node = np.arange(height * width).reshape(height, width)
     edges, groups, forward, n_edges = [], [], [], 0
     for group, (down, right) in enumerate(_OFFSETS[connectivity]):
@@ -173,6 +178,11 @@ def lattice(height, width, connectivity=4, tied=True):
     if not tied:
         graph = graph._replace(table_group=np.ascontiguousarray(groups, dtype=np.int64))
     return graph
+
+
+# Images of one size come again and again, and their graph is much larger than they are.
+_SMALL = 2**17
+_small_lattice = lru_cache(maxsize=4)(_lattice)
 
 
 def chain(length, tied=True):

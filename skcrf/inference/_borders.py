@@ -57,7 +57,7 @@ def leave_unary(tiles, d0, d1, d_unary):
 
 
 @kernel
-def _first_edges(tiles, edge_ptr, example, layout):
+def _edge_steps(tiles, edge_ptr, example, layout):
     """The first edge along the lines of a layout, and the steps of edge numbers across and along them."""
     height, width = tiles.shapes[example]
     if layout == 0:
@@ -69,7 +69,7 @@ def _first_edges(tiles, edge_ptr, example, layout):
 def enter_tables(tiles, edge_ptr, tables, layout, out):
     """theta / rho of edges that have tables of their own, its largest value 0."""
     for example in range(len(tiles.shapes)):
-        first, by_line, along = _first_edges(tiles, edge_ptr, example, layout)
+        first, by_line, along = _edge_steps(tiles, edge_ptr, example, layout)
         inside = tables_of(tiles, out, example, layout)
         _, n_gaps, n_labels, _, lanes = inside.shape
         for line in range(tiles.shapes[example, layout]):
@@ -85,7 +85,7 @@ def enter_tables(tiles, edge_ptr, tables, layout, out):
 @kernel
 def leave_tables(tiles, edge_ptr, d_inside, layout, d_tables):
     for example in range(len(tiles.shapes)):
-        first, by_line, along = _first_edges(tiles, edge_ptr, example, layout)
+        first, by_line, along = _edge_steps(tiles, edge_ptr, example, layout)
         inside = tables_of(tiles, d_inside, example, layout)
         _, n_gaps, n_labels, _, lanes = inside.shape
         for line in range(tiles.shapes[example, layout]):
@@ -103,7 +103,7 @@ def leave_messages(tiles, edge_ptr, state, messages):
     n_labels, n_rows = tiles.sizes
     for example in range(len(tiles.shapes)):
         for layout in range(2):
-            first, by_line, along = _first_edges(tiles, edge_ptr, example, layout)
+            first, by_line, along = _edge_steps(tiles, edge_ptr, example, layout)
             f, b = messages_of(tiles, state, example, layout)
             lanes = f.shape[3]
             for line in range(tiles.shapes[example, layout]):
@@ -120,7 +120,7 @@ def enter_adjoints(tiles, edge_ptr, d_messages, d_state):
     n_labels, n_rows = tiles.sizes
     for example in range(len(tiles.shapes)):
         for layout in range(2):
-            first, by_line, along = _first_edges(tiles, edge_ptr, example, layout)
+            first, by_line, along = _edge_steps(tiles, edge_ptr, example, layout)
             d_f, d_b = messages_of(tiles, d_state, example, layout)
             lanes = d_f.shape[3]
             for line in range(tiles.shapes[example, layout]):

@@ -93,11 +93,11 @@ def _marginals_vjp(tiles, mu, d_mu, d_state, d_unary1):
         d_f0, d_b0 = messages_of(tiles, d_state, example, 0)
         d_f1, d_b1 = messages_of(tiles, d_state, example, 1)
         cross_vjp(d_q, tiles.rho[example, 0], d_f0, d_b0)
-        _add_scaled(tiles.rho[example, 1], d_q.reshape(-1), d_f1.reshape(-1), d_b1.reshape(-1))
+        _add_to_both(tiles.rho[example, 1], d_q.reshape(-1), d_f1.reshape(-1), d_b1.reshape(-1))
 
 
 @vector_kernel
-def _add_scaled(rho, d_q, d_f, d_b):
+def _add_to_both(rho, d_q, d_f, d_b):
     for i in range(len(d_q)):
         d_f[i] += rho * d_q[i]
         d_b[i] += rho * d_q[i]
@@ -252,6 +252,10 @@ class LatticeEngine:
                 d_q,
                 d_b_before,
             )
+
+    def kept(self, state):
+        # Beyond these a message is as good as certain, and single precision ends.
+        return np.clip(state, 1e-37, 1e37).astype(np.float32)
 
     def messages(self, state):
         messages = np.zeros((2 * self.edge_ptr[-1], self.tiles.sizes[0]))

@@ -24,7 +24,7 @@ from skcrf.inference._parts import backward_in_parts, forward_in_parts
 #: Constraints on the parameters of the methods that pass messages.
 PASSING = {**ITERATION, "damping": [Interval(Real, 0, 1, closed="left")]}
 
-# How much closer to the fixed point to go from a start that is near it. Where iterations stop depends on
+# How much closer to the fixed point to go where answers follow one another. Where iterations stop depends on
 # where they start, and a line search must not see that: without this, optimizers stumble close to their end.
 _CLOSER = 0.1
 
@@ -65,18 +65,18 @@ class Start(NamedTuple):
 
     Attributes
     ----------
-    engine : type
-        Whose messages they are.
-    state : ndarray
+    engine : type or None
+        Whose messages they are; None before the first answer, when there are none.
+    state : ndarray or None
         The messages.
     """
 
-    engine: type
-    state: np.ndarray
+    engine: type | None = None
+    state: np.ndarray | None = None
 
     def fits(self, engine):
         """Tell whether another problem has such messages."""
-        return type(engine) is self.engine and engine.start().shape == self.state.shape
+        return type(engine) is self.engine and len(self.state) == engine.row_ptr[-1]
 
 
 class MessagePassing(BaseInference):
@@ -103,7 +103,7 @@ class MessagePassing(BaseInference):
                 start.state.astype(np.float64) if resumed else engine.start(),
                 graph.n_examples,
                 max_iter=plan.max_iter,
-                tol=_CLOSER * plan.tol if resumed else plan.tol,
+                tol=plan.tol if start is None else _CLOSER * plan.tol,
                 tape=False if maximise else tape or plan.tape,
             )
             answer = _decoded if maximise else _marginals
@@ -126,13 +126,14 @@ class MessagePassing(BaseInference):
 
         Returns
         -------
-        start : Start or None
-            What a later `forward` on the same graph can start from; None if there is nothing to keep.
+        start : Start
+            What a later `forward` on the same graph can start from.
         """
         trace = getattr(beliefs.state, "trace", None)
         if trace is None:
-            return None
-        return Start(type(beliefs.state.engine), trace.state.astype(np.float32))
+            return Start()
+        engine = beliefs.state.engine
+        return Start(type(engine), engine.kept(trace.state))
 
     def backward(self, beliefs, d_mu=None, d_edge_mu=None, d_log_z=None):
         return backward_in_parts(beliefs, d_mu, d_edge_mu, d_log_z, _backward)

@@ -1,7 +1,7 @@
-"""Sum- and max-product messages on any pairwise graph: what is read from them, and the engine.
+"""Sum- and max-product messages on any pairwise graph: the engine, and how beliefs are read from messages.
 
-What is read for beliefs of edges and for log_z are rows of an array (2 * n_edges, n_states), with a maximum
-of 0 and numbered as `Graph` says.
+Messages are read as rows of an array (2 * n_edges, n_states) of logarithms, with a maximum of 0 and numbered
+as `Graph` says.
 """
 
 import numpy as np
@@ -240,6 +240,9 @@ class PairwiseEngine:
         how = (self.rho, self.damping)
         states = (before, after.copy(), active, d_messages)
         sweep_vjp(self.route, self.graph, self.theta, *how, *states, d_theta)
+
+    def kept(self, state):
+        return state.astype(np.float32)
 
     def messages(self, state):
         messages = np.empty_like(state)

@@ -110,7 +110,7 @@ def spanning_tree_weights(graph):
     return rho
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=4)
 def _lattice_weights(height, width, n_edges):
     """Mix combs: all edges of one direction, and what joins them.
 
