@@ -89,6 +89,7 @@ class MessagePassing(BaseInference):
     def forward(self, graph, theta, tau=1.0, *, edges=False, tape=False, start=None):
         maximise = self.task_of(tau) == "max"
         theta, plan = canonical(theta), self._plan(graph)
+        _refuse_nan(graph, theta)
 
         def run(kind, graph, theta, selection):
             rho = plan.rho if selection is None else plan.rho[selection.edges]
@@ -137,6 +138,15 @@ class MessagePassing(BaseInference):
 
     def backward(self, beliefs, d_mu=None, d_edge_mu=None, d_log_z=None):
         return backward_in_parts(beliefs, d_mu, d_edge_mu, d_log_z, _backward)
+
+
+def _refuse_nan(graph, theta):
+    """Refuse what is not a number: comparisons would take it for anything."""
+    if np.isnan(theta.unary.sum()) or np.isnan(theta.tables.sum()):
+        check_possible(graph, ~np.isnan(theta.unary).any(axis=1))
+        tables = np.isnan(theta.tables).any(axis=(1, 2))
+        if tables.any():
+            check_possible(graph, graph.node_example != graph.table_example[np.argmax(tables)])
 
 
 def _backward(beliefs, d_mu, d_edge_mu, d_log_z):
