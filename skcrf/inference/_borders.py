@@ -1,7 +1,5 @@
 """Into the tiles and out of them: potentials, messages, and their adjoints."""
 
-import numpy as np
-
 from skcrf._numerics import kernel
 from skcrf.inference._tiles import array_of, messages_of, tables_of
 
@@ -98,8 +96,8 @@ def leave_tables(tiles, edge_ptr, d_inside, layout, d_tables):
 
 
 @kernel
-def leave_messages(tiles, edge_ptr, state, messages):
-    """Logarithms of messages, as rows that are numbered as `Graph` says."""
+def move_messages(tiles, edge_ptr, rows, state, leaving):
+    """Copy messages, or their adjoints, between a state and rows that are numbered as `Graph` says."""
     n_labels, n_rows = tiles.sizes
     for example in range(len(tiles.shapes)):
         for layout in range(2):
@@ -107,26 +105,18 @@ def leave_messages(tiles, edge_ptr, state, messages):
             f, b = messages_of(tiles, state, example, layout)
             lanes = f.shape[3]
             for line in range(tiles.shapes[example, layout]):
+                t, lane = line // lanes, line % lanes
                 for p in range(f.shape[1] - 1):
                     edge = first + line * by_line + p * along
                     for x in range(n_rows):
                         at = n_labels - n_rows + x
-                        messages[2 * edge + 1, at] = np.log(f[line // lanes, p + 1, x, line % lanes])
-                        messages[2 * edge, at] = np.log(b[line // lanes, p, x, line % lanes])
-
-
-@kernel
-def enter_adjoints(tiles, edge_ptr, d_messages, d_state):
-    n_labels, n_rows = tiles.sizes
-    for example in range(len(tiles.shapes)):
-        for layout in range(2):
-            first, by_line, along = _edge_steps(tiles, edge_ptr, example, layout)
-            d_f, d_b = messages_of(tiles, d_state, example, layout)
-            lanes = d_f.shape[3]
-            for line in range(tiles.shapes[example, layout]):
-                for p in range(d_f.shape[1] - 1):
-                    edge = first + line * by_line + p * along
-                    for x in range(n_rows):
-                        at = n_labels - n_rows + x
-                        d_f[line // lanes, p + 1, x, line % lanes] = d_messages[2 * edge + 1, at]
-                        d_b[line // lanes, p, x, line % lanes] = d_messages[2 * edge, at]
+                        if leaving:
+                            rows[2 * edge + 1, at], rows[2 * edge, at] = (
+                                f[t, p + 1, x, lane],
+                                b[t, p, x, lane],
+                            )
+                        else:
+                            f[t, p + 1, x, lane], b[t, p, x, lane] = (
+                                rows[2 * edge + 1, at],
+                                rows[2 * edge, at],
+                            )

@@ -13,6 +13,7 @@ import numpy as np
 from skcrf._memory import full
 from skcrf._numerics import kernel, reduction_kernel, vector_exp, vector_kernel
 from skcrf.graph import Potentials
+from skcrf.inference._lanes import add_scaled
 from skcrf.inference._lattice import at_edges, first_edges, lattice_kinds
 
 
@@ -61,29 +62,20 @@ def _tables(board, tables, example):
 
 
 @kernel
-def enter(board, nodes, flat):
-    """Copy numbers of nodes and labels to the board."""
+def _move(board, nodes, flat, leaving):
+    """Copy numbers of nodes and labels to the board, or from it."""
     for example in range(len(board.shapes)):
         height, width = board.shapes[example]
         inside = _array(board, flat, example)
         for row in range(height):
             for column in range(width):
                 values = nodes[board.node_ptr[example] + row * width + column]
+                colour, i = (row + column) % 2, column // 2
                 for x in range(len(values)):
-                    inside[(row + column) % 2, row, x, column // 2] = values[x]
-
-
-@kernel
-def leave(board, flat, nodes):
-    """Copy numbers from the board to nodes and labels."""
-    for example in range(len(board.shapes)):
-        height, width = board.shapes[example]
-        inside = _array(board, flat, example)
-        for row in range(height):
-            for column in range(width):
-                values = nodes[board.node_ptr[example] + row * width + column]
-                for x in range(len(values)):
-                    values[x] = inside[(row + column) % 2, row, x, column // 2]
+                    if leaving:
+                        values[x] = inside[colour, row, x, i]
+                    else:
+                        inside[colour, row, x, i] = values[x]
 
 
 @kernel
@@ -110,12 +102,6 @@ def _move_tables(board, edge_ptr, edges, flat, direction, leaving):
                             table[x, z] = inside[colour, row, x, z, column // 2]
                         else:
                             inside[colour, row, x, z, column // 2] = table[x, z]
-
-
-@vector_kernel
-def _add_multiple(t, values, out):
-    for i in range(len(out)):
-        out[i] += t * values[i]
 
 
 @vector_kernel
@@ -162,7 +148,7 @@ def _add_energies(tables, mu, width, colour, row, side, energies):
             values = mu[1 - colour, other_row, z, first + shift : last + shift]
             i, j = (x, z) if side % 2 == 0 else (z, x)
             if tables.ndim == 2:
-                _add_multiple(tables[i, j], values, out)
+                add_scaled(tables[i, j], values, out)
             elif side % 2 == 0:
                 _add_product(tables[colour, row, i, j, first:last], values, out)
             else:
@@ -183,7 +169,7 @@ def _add_energies_vjp(tables, mu, width, colour, row, side, d_energies, d_mu, d_
             d_values = d_mu[1 - colour, other_row, z, first + shift : last + shift]
             i, j = (x, z) if side % 2 == 0 else (z, x)
             if tables.ndim == 2:
-                _add_multiple(tables[i, j], d_out, d_values)
+                add_scaled(tables[i, j], d_out, d_values)
                 d_tables[i, j] += _dot(d_out, values)
             elif side % 2 == 0:
                 _add_product(tables[colour, row, i, j, first:last], d_out, d_values)
@@ -301,7 +287,7 @@ class CheckerboardEngine:
         self.row_ptr = np.concatenate([[0], np.cumsum(2 * height * ((width + 1) // 2) * n_labels)])
         unary = full(self.row_ptr[-1], 0.0)
         board = Board(graph.shapes, np.array([n_labels]), graph.node_ptr, self.row_ptr, unary, (unary, unary))
-        enter(board, theta.unary, unary)
+        _move(board, theta.unary, unary, False)
         if self.untied:
             tables = full(len(unary) * n_labels, 0.0), full(len(unary) * n_labels, 0.0)
             for direction in (0, 1):
@@ -313,7 +299,7 @@ class CheckerboardEngine:
 
     def start(self, mu):
         state = full((self.row_ptr[-1], 1), 0.0)
-        enter(self.board, mu, state[:, 0])
+        _move(self.board, mu, state[:, 0], False)
         return state
 
     def step(self, state, active):
@@ -326,7 +312,7 @@ class CheckerboardEngine:
 
     def marginals(self, state):
         mu = np.empty_like(self.theta.unary)  # goes to whoever asked
-        leave(self.board, state[:, 0], mu)
+        _move(self.board, mu, state[:, 0], True)
         return mu
 
     def new_adjoint(self):
@@ -336,7 +322,7 @@ class CheckerboardEngine:
     def leave(self, adjoint):
         d_unary, d_inside = adjoint
         d_theta = Potentials(np.zeros_like(self.theta.unary), np.zeros_like(self.theta.tables))
-        leave(self.board, d_unary, d_theta.unary)
+        _move(self.board, d_theta.unary, d_unary, True)
         for direction in (0, 1):
             if self.untied:
                 _move_tables(

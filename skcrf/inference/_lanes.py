@@ -115,7 +115,8 @@ def _flat_cavities(q, f, b, rho, out):
 
 
 @vector_kernel
-def _add_scaled(scale, values, out):
+def add_scaled(scale, values, out):
+    """Add a multiple of flat numbers."""
     for lane in range(len(out)):
         out[lane] += scale * values[lane]
 
@@ -285,14 +286,14 @@ def send_ratio_vjp(table, flip, q, f, b, rho, d_message, work, d_q, d_f, d_b, d_
             table[0, 0], table[i, j], table[j, i], table[1, 1], c, d_message, of_top, of_bottom
         )
         _add_difference(of_bottom, d_message, d_table[0, 0])
-        _add_scaled(-1.0, of_bottom, d_table[i, j])
+        add_scaled(-1.0, of_bottom, d_table[i, j])
         _add_difference(d_message, of_top, d_table[j, i])
-        _add_scaled(1.0, of_top, d_table[1, 1])
-    _add_scaled(-1.0, of_bottom, of_top)
-    _add_scaled(1.0, of_top, d_q)
-    _add_scaled(rho, of_top, d_f)
+        add_scaled(1.0, of_top, d_table[1, 1])
+    add_scaled(-1.0, of_bottom, of_top)
+    add_scaled(1.0, of_top, d_q)
+    add_scaled(rho, of_top, d_f)
     if rho != 1.0:
-        _add_scaled(rho - 1.0, of_top, d_b)
+        add_scaled(rho - 1.0, of_top, d_b)
 
 
 @vector_kernel

@@ -3,18 +3,17 @@
 import numpy as np
 
 from skcrf._memory import copy, empty, full
-from skcrf._numerics import kernel, vector_kernel
+from skcrf._numerics import kernel
 from skcrf.graph import Potentials
 from skcrf.inference._borders import (
-    enter_adjoints,
     enter_tables,
     enter_unary,
-    leave_messages,
     leave_tables,
     leave_unary,
+    move_messages,
     swap,
 )
-from skcrf.inference._lanes import exponentials, joint
+from skcrf.inference._lanes import add_scaled, exponentials, joint
 from skcrf.inference._tiles import (
     Tiles,
     array_of,
@@ -93,14 +92,8 @@ def _marginals_vjp(tiles, mu, d_mu, d_state, d_unary1):
         d_f0, d_b0 = messages_of(tiles, d_state, example, 0)
         d_f1, d_b1 = messages_of(tiles, d_state, example, 1)
         cross_vjp(d_q, tiles.rho[example, 0], d_f0, d_b0)
-        _add_to_both(tiles.rho[example, 1], d_q.reshape(-1), d_f1.reshape(-1), d_b1.reshape(-1))
-
-
-@vector_kernel
-def _add_to_both(rho, d_q, d_f, d_b):
-    for i in range(len(d_q)):
-        d_f[i] += rho * d_q[i]
-        d_b[i] += rho * d_q[i]
+        add_scaled(tiles.rho[example, 1], d_q.reshape(-1), d_f1.reshape(-1))
+        add_scaled(tiles.rho[example, 1], d_q.reshape(-1), d_b1.reshape(-1))
 
 
 @kernel
@@ -258,14 +251,14 @@ class LatticeEngine:
         return np.clip(state, 1e-37, 1e37).astype(np.float32)
 
     def messages(self, state):
-        messages = np.zeros((2 * self.edge_ptr[-1], self.tiles.sizes[0]))
-        with np.errstate(divide="ignore"):  # by kernels that are not compiled
-            leave_messages(self.tiles, self.edge_ptr, state[:, 0], messages)
-        return messages
+        messages = np.ones((2 * self.edge_ptr[-1], self.tiles.sizes[0]))
+        move_messages(self.tiles, self.edge_ptr, messages, state[:, 0], True)
+        with np.errstate(divide="ignore"):
+            return np.log(messages, out=messages)
 
     def enter(self, d_messages):
         d_state = full((self.row_ptr[-1], 1), 0.0)
-        enter_adjoints(self.tiles, self.edge_ptr, d_messages, d_state[:, 0])
+        move_messages(self.tiles, self.edge_ptr, d_messages, d_state[:, 0], False)
         return d_state
 
     def marginals(self, state):
