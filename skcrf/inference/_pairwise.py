@@ -180,6 +180,21 @@ def breadth_first(graph):
     return order, arrival, closing
 
 
+@kernel
+def two_passes(graph, order, arrival):
+    """Compute the schedule of forests that `breadth_first` visited: from leaves to roots, then back."""
+    schedule = np.empty(len(graph.schedule), np.int64)
+    for example in range(len(graph.node_ptr) - 1):
+        up = down = graph.edge_ptr[example] + graph.edge_ptr[example + 1]  # the middle of its messages
+        for p in range(graph.node_ptr[example], graph.node_ptr[example + 1]):
+            message = arrival[order[p]]
+            if message >= 0:
+                up -= 1
+                schedule[up], schedule[down] = message ^ 1, message
+                down += 1
+    return schedule
+
+
 @inlined_kernel
 def _table_entry(theta, table, side, x_target, x_source):
     """theta of a pair, where the target of a message is the first (side 0) or second end."""

@@ -3,7 +3,7 @@
 import numpy as np
 
 from skcrf.inference._messages import MessagePassing, Plan
-from skcrf.inference._pairwise import breadth_first
+from skcrf.inference._pairwise import breadth_first, two_passes
 
 
 class Tree(MessagePassing):
@@ -38,8 +38,5 @@ class Tree(MessagePassing):
                 f"Tree needs forests, but example {example} has a cycle through the edge ({i}, {j}). "
                 "Use 'bp' or 'trw' for graphs with cycles."
             )
-        # The order visits example after example, so each example's messages stay contiguous.
-        down = [arrival[nodes][arrival[nodes] >= 0] for nodes in np.split(order, graph.node_ptr[1:-1])]
-        schedule = np.concatenate([part for visit in down for part in (visit[::-1] ^ 1, visit)])
-        graph = graph._replace(schedule=schedule)
+        graph = graph._replace(schedule=two_passes(graph, order, arrival))
         return Plan(graph, np.ones(graph.n_edges), max_iter=1, tol=0.0, damping=0.0, tape=True)
