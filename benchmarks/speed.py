@@ -89,6 +89,12 @@ def inference_of(rho, iterations):
     return BP(max_iter=iterations) if rho == 1 else TRW(rho=rho, max_iter=iterations)
 
 
+def weights_of(rho, shape):
+    """Return the weights of the horizontal and vertical edges of a lattice."""
+    height, width = shape
+    return ((1 + 1 / height) / 2, (1 + 1 / width) / 2) if rho == "auto" else (rho, rho)
+
+
 def medians_and_differences(jobs, rounds, pairs):
     """Time jobs; add what an iteration takes, for each ``name: (long, short, iterations)`` of `pairs`."""
     taken = rounds_of(jobs, rounds)
@@ -129,8 +135,7 @@ def measure_case(settings, k, per_edge, rho):
     jobs = forward_jobs(problem, make)
     method = "BP" if rho == 1 else f"TRW, rho {rho}"
     name = f"{method}, {k} labels, {'a table an edge' if per_edge else 'shared'}"
-    height, width = settings.shape
-    rhos = ((1 + 1 / height) / 2, (1 + 1 / width) / 2) if rho == "auto" else (rho, rho)
+    rhos = weights_of(rho, settings.shape)
     with tempfile.TemporaryDirectory() as folder:
         if settings.roofline is not None:
             run = settings.roofline.job(problem, Path(folder), rho=rhos, iterations=SHORT)
@@ -284,18 +289,22 @@ def fit_rows(settings):
 
 def predict_rows(settings):
     """Compare predict_proba, end to end, with the roofline's iterations alone."""
+    return [_predict_row(settings, rho) for rho in ("auto", 0.5)]
+
+
+def _predict_row(settings, rho):
     X, Y = make_images(2, settings.shape, 10, 5)
-    crf = GridCRFClassifier(inference=TRW(rho=0.5, max_iter=SHORT), max_iter=2, tol=0.0).fit(X[:1], Y[:1])
+    crf = GridCRFClassifier(inference=TRW(rho=rho, max_iter=SHORT), max_iter=2, tol=0.0).fit(X[:1], Y[:1])
     jobs = {"predict": lambda: crf.predict_proba(X[1:]) is None}
-    what = "predict_proba of an image, 5 labels, TRW rho 0.5, end to end: against roofline"
+    what = f"predict_proba of an image, 5 labels, TRW rho {rho}, end to end: against roofline"
+    if settings.roofline is None:
+        return at_least(what, None, 0.4)
     with tempfile.TemporaryDirectory() as folder:
-        if settings.roofline is None:
-            return [at_least(what, None, 0.4)]
-        problem = lattice_problem(*settings.shape, 5)
-        run = settings.roofline.job(problem, Path(folder), rho=0.5, iterations=SHORT)
+        problem, rhos = lattice_problem(*settings.shape, 5), weights_of(rho, settings.shape)
+        run = settings.roofline.job(problem, Path(folder), rho=rhos, iterations=SHORT)
         jobs["roofline"] = lambda: run(3)[1]
         times = interleaved(jobs, affordable(jobs["predict"], settings.budget, 15))
-    return [at_least(what, times["roofline"] / times["predict"], 0.4)]
+    return at_least(what, times["roofline"] / times["predict"], 0.4)
 
 
 # ------------------------------------------------------------------------------------------ reports

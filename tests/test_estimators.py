@@ -301,7 +301,7 @@ def test_contrast_is_the_norm_of_the_difference(images):
     X, Y = images
     est = quick(edge_features="contrast").fit(X, Y)
     graph = lattice(*X[0].shape[:2], tied=False)
-    V = est._edge_values(graph, X[0].reshape(-1, 2))
+    V = est._structure.edge_values(graph, X[0].reshape(-1, 2))
     at = int(np.flatnonzero((graph.edges == [0, 7]).all(axis=1))[0])  # pixel (0, 0) and the one below
     np.testing.assert_allclose(V[at], [1.0, np.linalg.norm(X[0][0, 0] - X[0][1, 0])])
 

@@ -2,6 +2,8 @@
 
 import tracemalloc
 import warnings
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import numpy as np
 import pytest
@@ -57,6 +59,22 @@ def test_a_tape_with_gaps_gives_the_same_bits(name, max_iter, seed, strides):
     for expected, found in zip(whole, gaps, strict=True):
         assert_array_equal(found, expected)
     assert (min(strides), max(strides)) == (1, int(np.ceil(np.sqrt(max_iter))))
+
+
+@pytest.mark.parametrize("name", ITERATIVE)
+def test_threads_may_differentiate_the_same_beliefs(name, seed):
+    rng = np.random.default_rng(seed)
+    graph = lattice(40, 50)
+    theta = zoo.normal(graph, 3, rng)
+    inference = ITERATIVE[name](max_iter=16)
+    beliefs = inference.forward(graph, theta, tape=1)
+    d_mu = rng.normal(size=(4, *theta.unary.shape))
+    alone = [inference.backward(beliefs, d) for d in d_mu]
+    with ThreadPoolExecutor(4) as threads:
+        together = list(threads.map(partial(inference.backward, beliefs), d_mu))
+    for expected, found in zip(alone, together, strict=True):
+        for part, other in zip(expected, found, strict=True):
+            assert_array_equal(part, other)
 
 
 @pytest.mark.parametrize("name", ITERATIVE)

@@ -269,9 +269,6 @@ class GridCRFClassifier(BaseFieldClassifier):
                 X = as_image(X, fields.features.called(i)).reshape(-1, self.n_features_in_)
             yield differences(self._structure.graph(fields.shapes[i]), X)
 
-    def _edge_values(self, graph, X):
-        return self._structure.edge_values(graph, X)
-
     @property
     def _n_groups(self):
         return self.connectivity_ // 2

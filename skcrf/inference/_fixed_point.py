@@ -7,6 +7,7 @@ its answer does not depend on the batch it is in.
 
 import math
 from numbers import Integral, Real
+from threading import Lock
 from typing import NamedTuple
 
 import numpy as np
@@ -65,6 +66,8 @@ class Tape:
         self.step = step
         self.stride = 1 if max_iter * size <= max_bytes else math.isqrt(max_iter - 1) + 1
         self.states, self.actives = [], []
+        # A step uses scratch of the engine; threads may differentiate the same beliefs.
+        self.one_at_a_time = Lock()
 
     def record(self, state, active):
         """Take note of the state before a step, and of the examples that take it."""
@@ -92,7 +95,8 @@ class Tape:
             states = [self.states[kept]]
             for active in actives[:-1]:
                 state = copy(states[-1])
-                self.step(state, active)
+                with self.one_at_a_time:
+                    self.step(state, active)
                 states.append(state)
             for active in reversed(actives):
                 before = states.pop()
