@@ -10,7 +10,7 @@ import argparse
 import numpy as np
 from measuring import interleaved
 
-from skcrf.inference import _tiles
+from skcrf.inference import _crossing, _sweeps, _tiles
 
 SHAPES = {"200 x 300": (200, 300), "in cache": (64, 64)}
 
@@ -25,17 +25,18 @@ def stages(k, shape, rho, rounds):
     tables = rng.uniform(0.5, 1, size=(2, k, k))
     d_tables = np.zeros_like(tables)
     arrays = d_f, d_b, d_q, d_old, d_tables
+    weights = rho, np.full(along[0] * along[3], rho)
 
     def sweep_backward():
         d_f.fill(0.01)
         d_b.fill(0.01)
-        _tiles._sweep_vjp(q, f, b, b, tables, rho, maximise, *arrays)
+        _sweeps._sweep_vjp(q, f, b, b, tables, weights, maximise, 0, shape[1], *arrays)
 
     jobs = {
-        "sweep": lambda: _tiles._sweep(q, f, b, tables, rho, maximise),
-        "cross": lambda: _tiles.cross(f, b, rho, unary, q_across),
+        "sweep": lambda: _sweeps._sweep(q, f, b, tables, weights, maximise, 0, shape[1]),
+        "cross": lambda: _crossing.cross(f, b, weights, unary, q_across),
         "sweep, backward": sweep_backward,
-        "cross, backward": lambda: _tiles.cross_vjp(d_across, rho, d_f, d_b),
+        "cross, backward": lambda: _crossing.cross_vjp(d_across, weights, d_f, d_b),
     }
     messages = 2 * shape[0] * (shape[1] - 1)
     return {name: 1e9 * seconds / messages for name, seconds in interleaved(jobs, rounds).items()}

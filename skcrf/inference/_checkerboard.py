@@ -13,8 +13,8 @@ import numpy as np
 from skcrf._memory import full
 from skcrf._numerics import kernel, reduction_kernel, vector_exp, vector_kernel
 from skcrf.graph import Potentials
+from skcrf.inference._kinds import Kind, at_edges, first_edges, lattice_kinds
 from skcrf.inference._lanes import add_scaled
-from skcrf.inference._lattice import at_edges, first_edges, lattice_kinds
 
 
 class Board(NamedTuple):
@@ -282,7 +282,7 @@ class CheckerboardEngine:
     def __init__(self, graph, theta):
         n_labels = theta.unary.shape[1]
         self.graph, self.theta = graph, theta
-        self.untied = bool(lattice_kinds(graph)[0] == 2)
+        self.untied = Kind.of(lattice_kinds(graph)[0]).untied
         height, width = graph.shapes.T
         self.row_ptr = np.concatenate([[0], np.cumsum(2 * height * ((width + 1) // 2) * n_labels)])
         unary = full(self.row_ptr[-1], 0.0)

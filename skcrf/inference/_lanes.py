@@ -4,7 +4,8 @@ Arrays are (label, lane): a lane is one of several rows (or columns) that a swee
 every loop inside runs over contiguous lanes. Messages are probabilities. Two labels need one number, the
 ratio of the second to the first; then arrays have one row. Tables are exp(theta / rho): (target, source)
 where all edges share one, (label, label, lane) where each edge has its own, in which `flip` says that the
-first label is the source's. A function and its derivative stand side by side; adjoints are those of
+first label is the source's. `rho` is a pair: the weight of the edges of all lanes, nan where lanes differ,
+and an array of the weight of each. A function and its derivative stand side by side; adjoints are those of
 logarithms. `scratch` has a row more than there are labels, `work` three times as many and one more.
 """
 
@@ -24,19 +25,19 @@ def exponentials(values):
 
 
 @inlined_kernel
-def _power(value, rho):
+def _power(value, rho, lane):
     """value^rho; a loop around it is compiled once for each case."""
-    if rho == 1.0:
+    if rho[0] == 1.0:
         return value
-    elif rho == 0.5:
+    elif rho[0] == 0.5:
         return np.sqrt(value)
-    return vector_exp(rho * vector_log(value)) if value > 0 else value  # 0, or nan
+    return vector_exp(rho[1][lane] * vector_log(value)) if value > 0 else value  # 0, or nan
 
 
 @inlined_kernel
-def _cavity(q, f, b, rho):
+def _cavity(q, f, b, rho, lane):
     """q f^rho b^(rho - 1): what a site tells the neighbour whose own message is b."""
-    return q * f if rho == 1.0 else q * _power(f * b, rho) / max(b, _TINY)
+    return q * f if rho[0] == 1.0 else q * _power(f * b, rho, lane) / max(b, _TINY)
 
 
 @vector_kernel
@@ -47,14 +48,22 @@ def joint(f, b, rho, factor, first, out):
     """
     for i in range(len(out)):
         for j in range(f.shape[1]):
-            out[i, j] = _power(f[first + i, j] * b[first + i, j], rho) * factor[first + i, j]
+            out[i, j] = _power(f[first + i, j] * b[first + i, j], rho, j) * factor[first + i, j]
+
+
+@vector_kernel
+def joint_vjp(d_out, rho, d_message):
+    """Add what the adjoint of the joint of two messages means for that of one of them."""
+    for i in range(len(d_out)):
+        for j in range(d_out.shape[1]):
+            d_message[i, j] += rho[1][j] * d_out[i, j]
 
 
 @inlined_kernel
 def _cavities(q, f, b, rho, out):
     for x in range(len(out)):
         for lane in range(out.shape[1]):
-            out[x, lane] = _cavity(q[x, lane], f[x, lane], b[x, lane], rho)
+            out[x, lane] = _cavity(q[x, lane], f[x, lane], b[x, lane], rho, lane)
 
 
 # Two labels: the ratio of the message is (t10 + t11 c) / (t00 + t01 c).
@@ -63,14 +72,14 @@ def _cavities(q, f, b, rho, out):
 @vector_kernel
 def _ratio_of_one_table(t00, t01, t10, t11, q, f, b, rho, out):
     for lane in range(len(out)):
-        c = _cavity(q[lane], f[lane], b[lane], rho)
+        c = _cavity(q[lane], f[lane], b[lane], rho, lane)
         out[lane] = (t10 + t11 * c) / (t00 + t01 * c)
 
 
 @vector_kernel
 def _ratio_of_many_tables(t00, t01, t10, t11, q, f, b, rho, out):
     for lane in range(len(out)):
-        c = _cavity(q[lane], f[lane], b[lane], rho)
+        c = _cavity(q[lane], f[lane], b[lane], rho, lane)
         out[lane] = (t10[lane] + t11[lane] * c) / (t00[lane] + t01[lane] * c)
 
 
@@ -107,7 +116,7 @@ def _add_sums(of_top, of_bottom, of_all, d_table):
 @vector_kernel
 def _flat_cavities(q, f, b, rho, out):
     for lane in range(len(out)):
-        out[lane] = _cavity(q[lane], f[lane], b[lane], rho)
+        out[lane] = _cavity(q[lane], f[lane], b[lane], rho, lane)
 
 
 # A loop is vectorised if it takes no more than eight comparisons to see that its arrays do not overlap: what
@@ -119,6 +128,12 @@ def add_scaled(scale, values, out):
     """Add a multiple of flat numbers."""
     for lane in range(len(out)):
         out[lane] += scale * values[lane]
+
+
+@vector_kernel
+def _add_weighted(rho, less, values, out):
+    for lane in range(len(out)):
+        out[lane] += (rho[1][lane] - less) * values[lane]
 
 
 @vector_kernel
@@ -291,9 +306,9 @@ def send_ratio_vjp(table, flip, q, f, b, rho, d_message, work, d_q, d_f, d_b, d_
         add_scaled(1.0, of_top, d_table[1, 1])
     add_scaled(-1.0, of_bottom, of_top)
     add_scaled(1.0, of_top, d_q)
-    add_scaled(rho, of_top, d_f)
-    if rho != 1.0:
-        add_scaled(rho - 1.0, of_top, d_b)
+    _add_weighted(rho, 0.0, of_top, d_f)
+    if rho[0] != 1.0:
+        _add_weighted(rho, 1.0, of_top, d_b)
 
 
 @vector_kernel
@@ -321,7 +336,7 @@ def send_vjp(table, back, flip, q, f, b, rho, message, d_message, work, d_q, d_f
         for lane in range(c.shape[1]):
             d_q[x, lane] += d_c[x, lane]
         for lane in range(c.shape[1]):
-            d_f[x, lane] += rho * d_c[x, lane]
-        if rho != 1.0:
+            d_f[x, lane] += rho[1][lane] * d_c[x, lane]
+        if rho[0] != 1.0:
             for lane in range(c.shape[1]):
-                d_b[x, lane] += (rho - 1.0) * d_c[x, lane]
+                d_b[x, lane] += (rho[1][lane] - 1.0) * d_c[x, lane]

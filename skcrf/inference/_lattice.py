@@ -1,4 +1,6 @@
-"""Message passing on lattices of four neighbours, in tiles: who can be done so, and the engine."""
+"""Message passing on lattices of four or eight neighbours, in tiles: the engine."""
+
+from typing import NamedTuple
 
 import numpy as np
 
@@ -8,58 +10,41 @@ from skcrf.graph import Potentials
 from skcrf.inference._borders import (
     enter_tables,
     enter_unary,
+    enter_weights,
     leave_tables,
     leave_unary,
     move_messages,
-    swap,
+    spread_unary,
 )
-from skcrf.inference._lanes import add_scaled, exponentials, joint
-from skcrf.inference._tiles import (
-    Tiles,
-    array_of,
-    cross,
-    cross_vjp,
-    dimensions,
-    messages_of,
-    sweeps,
-    sweeps_vjp,
-)
+from skcrf.inference._crossing import hear, listen, listen_to_other, tell
+from skcrf.inference._kinds import Kind, at_edges, first_edges, lattice_kinds, ranges, weights_by_line
+from skcrf.inference._lanes import exponentials, joint
+from skcrf.inference._sweeps import hear_all, sweeps, sweeps_vjp
+from skcrf.inference._tiles import Tiles, array_of, dimensions, messages_of, n_lines, rho_of, rho_of_tile
 
 # The range of logarithms that exponentials of doubles can hold after scaling, with room to spare.
 _RANGE = 600.0
 
 
 @kernel
-def _ranges(rows, ptr):
-    """Largest difference between the finite numbers of a row of each part, and whether any is not finite."""
-    ranges, forbidden = np.zeros(len(ptr) - 1), np.zeros(len(ptr) - 1, dtype=np.bool_)
-    for part in range(len(ranges)):
-        for i in range(ptr[part], ptr[part + 1]):
-            low, high = np.inf, -np.inf
-            for x in range(rows.shape[1]):
-                if rows[i, x] > -np.inf:
-                    low, high = min(low, rows[i, x]), max(high, rows[i, x])
-                else:
-                    forbidden[part] = True
-            ranges[part] = max(ranges[part], high - low)
-    return ranges, forbidden
-
-
-@kernel
-def _marginals(tiles, state, q1, mu):
-    """Marginals of the nodes; `q1` is scratch."""
+def _marginals(tiles, state, q1, parts, mu):
+    """Marginals of the nodes; `q1` and `parts` are scratch."""
     n_labels, n_rows = tiles.sizes
     for example in range(len(tiles.shapes)):
         height, width = tiles.shapes[example]
-        f0, b0 = messages_of(tiles, state, example, 0)
-        f1, b1 = messages_of(tiles, state, example, 1)
         q = array_of(tiles, q1, example, 1)
-        cross(f0, b0, tiles.rho[example, 0], array_of(tiles, tiles.unary[0], example, 0), q)
-        lanes = q.shape[3]
+        if parts is None:
+            listen_to_other(tiles, 1, state, example, q)
+        else:
+            for layout in (0, 2, 3):
+                hear(tiles, layout, state, example, parts)
+            listen(tiles, 1, state, example, parts, q)
+        f1, b1 = messages_of(tiles, state, example, 1)
+        lanes, rho = q.shape[3], rho_of(tiles, example, 1)
         belief = np.empty((height, n_rows * lanes))
         for s in range(q.shape[0]):
             f, b = f1[s].reshape(height, -1), b1[s].reshape(height, -1)
-            joint(f, b, tiles.rho[example, 1], q[s].reshape(height, -1), 0, belief)
+            joint(f, b, rho_of_tile(rho, s, lanes, n_rows), q[s].reshape(height, -1), 0, belief)
             for row in range(height):
                 for lane in range(min(lanes, width - s * lanes)):
                     node = tiles.node_ptr[example] + row * width + s * lanes + lane
@@ -74,8 +59,8 @@ def _marginals(tiles, state, q1, mu):
 
 
 @kernel
-def _marginals_vjp(tiles, mu, d_mu, d_state, d_unary1):
-    """Adjoints of messages and of theta in layout 1; adds to both."""
+def _marginals_vjp(tiles, mu, d_mu, d_unary1):
+    """The adjoint of the logarithm of what marginals are made of, in layout 1."""
     n_labels, n_rows = tiles.sizes
     for example in range(len(tiles.shapes)):
         height, width = tiles.shapes[example]
@@ -89,11 +74,6 @@ def _marginals_vjp(tiles, mu, d_mu, d_state, d_unary1):
             for x in range(n_rows):
                 i = n_labels - n_rows + x
                 d_q[column // lanes, row, x, column % lanes] = mu[at, i] * (d_mu[at, i] - mean)
-        d_f0, d_b0 = messages_of(tiles, d_state, example, 0)
-        d_f1, d_b1 = messages_of(tiles, d_state, example, 1)
-        cross_vjp(d_q, tiles.rho[example, 0], d_f0, d_b0)
-        add_scaled(tiles.rho[example, 1], d_q.reshape(-1), d_f1.reshape(-1))
-        add_scaled(tiles.rho[example, 1], d_q.reshape(-1), d_b1.reshape(-1))
 
 
 @kernel
@@ -102,24 +82,22 @@ def _changes(tiles, before, after, active):
     changes = np.zeros(len(active))
     for example in range(len(active)):
         if active[example]:
-            for layout in range(2):
+            for layout in range(tiles.rho.shape[1]):
                 f_old, b_old = messages_of(tiles, before, example, layout)
                 f, b = messages_of(tiles, after, example, layout)
-                n_lines = tiles.shapes[example, layout]
-                changes[example] = max(
-                    changes[example], _change(f_old, f, n_lines), _change(b_old, b, n_lines)
-                )
+                lines = n_lines(tiles, example, layout)
+                changes[example] = max(changes[example], _change(f_old, f, lines), _change(b_old, b, lines))
     return changes
 
 
 @kernel
-def _change(old, new, n_lines):
+def _change(old, new, lines):
     largest = 0.0
     n_tiles, positions, n_rows, lanes = old.shape
     for t in range(n_tiles):
         for p in range(positions):
             # Lanes without a line change too, and nobody waits for them.
-            for lane in range(min(lanes, n_lines - t * lanes)):
+            for lane in range(min(lanes, lines - t * lanes)):
                 top_old, top_new = 1.0, 1.0
                 if n_rows > 1:
                     top_old, top_new = 0.0, 0.0
@@ -134,8 +112,26 @@ def _change(old, new, n_lines):
     return largest
 
 
+class _Adjoint(NamedTuple):
+    """The adjoint of the potentials, and memory that no other thread uses which differentiates these beliefs.
+
+    The last three are for diagonals: the adjoint of q of each layout in layout 1, their sum, and that moved.
+    Where lanes have no line, they stay 0.
+    """
+
+    d_unary: tuple
+    d_tables: tuple
+    scratch: tuple
+    parts: tuple | None
+    d_q: np.ndarray
+    d_b_before: np.ndarray
+    d_parts: tuple
+    told: np.ndarray | None
+    moved: np.ndarray | None
+
+
 class LatticeEngine:
-    """Messages on lattices of four neighbours, undamped and with one weight a direction.
+    """Messages on lattices of four or eight neighbours, undamped and with one weight a line.
 
     Parameters
     ----------
@@ -151,68 +147,86 @@ class LatticeEngine:
 
     @staticmethod
     def kinds(plan, theta):
-        """Tell how each example can be done in tiles: 0 for not at all, 1 if tables are shared, 2 if not.
+        """Tell how each example can be done in tiles: the number of its `Kind`, or 0 for not at all.
 
-        3 and 4 are the same for two labels that are not a ratio, since one of them is forbidden somewhere.
-        A message's range is at most that of its table divided by rho. So the range of any product is bounded
-        by what stands here, unless a pair is forbidden.
+        A message's range is at most that of its table divided by rho, and that of a message raised to rho at
+        most that of its table. So the range of any product is bounded by what stands here, unless a pair is
+        forbidden.
         """
         graph = plan.graph
         kinds = lattice_kinds(graph)
         if plan.damping > 0 or theta.unary.shape[1] < 2 or not kinds.any():
             return np.zeros_like(kinds)
-        kinds[~one_value_a_direction(graph, plan.rho)] = 0
-        rho = at_edges(plan.rho, first_edges(graph), 1.0).min(axis=1)
-        of_nodes, forbidden = _ranges(theta.unary, graph.node_ptr)
-        of_tables, impossible = _ranges(theta.tables.reshape(len(theta.tables), -1), graph.table_ptr)
-        fits = of_nodes + 5 * of_tables / rho <= _RANGE  # False where it is nan
-        kinds[impossible | ~fits] = 0
-        if theta.unary.shape[1] == 2:
-            kinds[(kinds > 0) & forbidden] += 2
+        alike, by_line, rho = weights_by_line(graph, plan.rho, kinds)
+        of_nodes, forbidden = ranges(theta.unary, graph.node_ptr)
+        of_tables, impossible = ranges(theta.tables.reshape(len(theta.tables), -1), graph.table_ptr)
+        diagonals = Kind.numbers(False, True) <= kinds
+        # Four neighbours more are four more messages, raised to rho.
+        fits = of_nodes + (5 / rho + 4 * diagonals) * of_tables <= _RANGE  # False where it is nan
+        kinds[impossible | ~fits | ~alike] = 0
+        two = theta.unary.shape[1] == 2
+        kinds[kinds > 0] += (Kind.numbers(0, 0, forbidden & two, by_line) - 1)[kinds > 0]
         return kinds
 
     def __init__(self, plan, theta, maximise, kind):
-        graph, n_labels = plan.graph, theta.unary.shape[1]
-        self.theta, self.edge_ptr, self.measure = theta, graph.edge_ptr, plan.tol > 0
-        n_rows = 1 if n_labels == 2 and kind < 3 and not maximise else n_labels
+        graph, n_labels, kind = plan.graph, theta.unary.shape[1], Kind.of(kind)
+        self.theta, self.measure = theta, plan.tol > 0
+        self.layouts = range(4 if kind.diagonals else 2)
+        n_rows = 1 if n_labels == 2 and not kind.forbidden and not maximise else n_labels
         self.maximise = None if n_rows < n_labels else maximise
-        sizes = np.array([n_labels, n_rows])
-        shapes = [[dimensions(*shape, layout, n_rows) for layout in (0, 1)] for shape in graph.shapes]
-        shapes = np.array(shapes).reshape(-1, 2, 4)
-        start = np.concatenate([np.zeros((1, 2), np.int64), np.cumsum(shapes.prod(axis=2), axis=0)])
-        self.first_edges = first_edges(graph)
-        rho = at_edges(plan.rho, self.first_edges, 1.0)
-        self.untied = kind % 2 == 0
-        gaps = shapes[:, :, 0] * (shapes[:, :, 1] - 1) * shapes[:, :, 3] * n_labels**2
-        table_start = np.concatenate([np.zeros((1, 2), np.int64), np.cumsum(gaps, axis=0)])
+        shapes = [[dimensions(*shape, layout, n_rows) for layout in self.layouts] for shape in graph.shapes]
+        n_tiles, positions, _, lanes = np.moveaxis(np.array(shapes).reshape(-1, len(self.layouts), 4), 2, 0)
+        gaps = positions - 1 if kind.untied else np.minimum(positions - 1, 1)
+        start, lane_start, table_start = (
+            np.concatenate([np.zeros((1, len(self.layouts)), np.int64), np.cumsum(sizes, axis=0)])
+            for sizes in (
+                n_tiles * positions * n_rows * lanes,
+                n_tiles * lanes,
+                n_tiles * gaps * lanes * n_labels**2,
+            )
+        )
+        first = first_edges(graph, len(self.layouts))
+        rho = at_edges(plan.rho, first, 1.0)
         unary = full(start[-1, 0], 1.0), full(start[-1, 1], 0.0)
-        tiles = Tiles(graph.shapes, sizes, graph.node_ptr, start, table_start, rho, unary, unary)
-        self.tiles = tiles._replace(tables=self._enter_tables(tiles, graph, theta.tables))
+        weights = tuple(np.repeat(rho[:, d], np.diff(lane_start[:, d])) for d in self.layouts)
+        tiles = Tiles(
+            graph.shapes, np.array([n_labels, n_rows]), graph.node_ptr, graph.edge_ptr, start, lane_start,
+            table_start, rho, weights, unary, unary,
+        )  # fmt: skip
+        if kind.by_line:
+            rho[:, :2] = np.nan
+            for layout in (0, 1):
+                enter_weights(tiles, layout, plan.rho, weights[layout])
+        self.by_lane = kind.untied or kind.by_line
+        self.table_of = at_edges(graph.edge_table, first, -1)
+        self.shared = np.full_like(self.table_of.T, -1) if kind.untied else self.table_of.T.copy()
+        self.tiles = tiles._replace(tables=self._enter_tables(tiles, theta.tables))
         enter_unary(self.tiles, theta.unary, unary[1])
         exponentials(unary[1])
-        swap(self.tiles, unary[1], unary[0])
-        self.scratch = self._scratch()
+        spread_unary(self.tiles, unary[1], unary[0])
+        self.scratch, self.parts = self._scratch()
         self.row_ptr = 2 * start.sum(axis=1)
 
     def _scratch(self):
         # Lanes without a line stay 1 in it for ever, so that nothing there is impossible.
-        return tuple(full(size, 1.0) for size in self.tiles.start[-1])
+        rows, columns = self.tiles.start[-1, :2]
+        parts = tuple(full(columns, 1.0) for _ in range(6)) if len(self.layouts) > 2 else None
+        upright = full(columns, 1.0)
+        return (full(rows, 1.0), *(upright for _ in self.layouts[1:])), parts
 
-    def _enter_tables(self, tiles, graph, tables):
-        if self.untied:
-            inside = tuple(full(size, 0.0) for size in tiles.table_start[-1])
-            for layout in (0, 1):
-                enter_tables(tiles, self.edge_ptr, tables, layout, inside[layout])
-                exponentials(inside[layout])
-            return inside
-        self.table_of = at_edges(graph.edge_table, self.first_edges, -1)
+    def _enter_tables(self, tiles, tables):
         inside = []
-        for layout in (0, 1):
-            chosen = tables[self.table_of[:, layout]]
-            chosen = np.exp(
-                (chosen - chosen.max(axis=(1, 2), keepdims=True)) / tiles.rho[:, layout, None, None]
-            )
-            inside.append(np.ascontiguousarray(np.stack([chosen, chosen.transpose(0, 2, 1)], axis=1)))
+        for layout in self.layouts:
+            if self.by_lane:
+                inside.append(full(tiles.table_start[-1, layout], 0.0))
+                enter_tables(tiles, self.shared[layout], tables, layout, inside[layout])
+                exponentials(inside[layout])
+            else:
+                chosen = tables[self.table_of[:, layout]]
+                chosen = np.exp(
+                    (chosen - chosen.max(axis=(1, 2), keepdims=True)) / tiles.rho[:, layout, None, None]
+                )
+                inside.append(np.ascontiguousarray(np.stack([chosen, chosen.transpose(0, 2, 1)], axis=1)))
         return tuple(inside)
 
     def start(self):
@@ -220,126 +234,92 @@ class LatticeEngine:
 
     def step(self, state, active):
         before = copy(state) if self.measure else None
-        for layout in (0, 1):  # right and left, then down and up
-            sweeps(self.tiles, layout, state[:, 0], active, self.maximise, self.scratch[layout])
-        return _changes(self.tiles, before[:, 0], state[:, 0], active) if self.measure else None
+        flat = state[:, 0]
+        for layout in self.layouts[2:]:
+            hear_all(self.tiles, layout, flat, active, self.parts)
+        for layout in self.layouts:  # right and left, down and up, then the diagonals
+            sweeps(self.tiles, layout, flat, active, self.maximise, self.scratch[layout], self.parts)
+        return _changes(self.tiles, before[:, 0], flat, active) if self.measure else None
 
     def step_vjp(self, adjoint, before, after, active, d_state):
-        d_unary, d_tables, scratch, (d_q, d_b_before) = adjoint
-        # Columns were swept last, and had seen what the rows had just said.
-        for layout, seen in ((1, after), (0, before)):
-            d_q.fill(0.0)
-            d_b_before.fill(0.0)
+        before, after, d_state = before[:, 0], after[:, 0], d_state[:, 0]
+        parts, d_parts, told = adjoint.parts, adjoint.d_parts, adjoint.told
+        if parts is not None:
+            told.fill(0.0)
+            for layout in (0, 1, 2):
+                hear_all(self.tiles, layout, after, active, parts)
+        for layout in reversed(self.layouts):
+            adjoint.d_q.fill(0.0)
+            adjoint.d_b_before.fill(0.0)
+            # Each layout had seen what those before it had just said.
             sweeps_vjp(
-                self.tiles,
-                layout,
-                seen[:, 0],
-                before[:, 0],
-                after[:, 0],
-                active,
-                self.maximise,
-                d_state[:, 0],
-                d_unary[layout],
-                d_tables[layout],
-                scratch[layout],
-                d_q,
-                d_b_before,
-            )
+                self.tiles, layout, before if layout == 0 else after, before, after, active, self.maximise,
+                d_state, adjoint.d_unary[layout], adjoint.d_tables[layout], adjoint.scratch[layout],
+                adjoint.d_q, adjoint.d_b_before, parts, d_parts[layout],
+            )  # fmt: skip
+            if layout > 1:
+                hear_all(self.tiles, layout, before, active, parts)
+            if parts is not None and layout > 0:
+                told += d_parts[layout]
+                tell(self.tiles, layout - 1, active, told, d_state, adjoint.moved)
+        if parts is not None:  # and what those behind it had said an iteration ago
+            told.fill(0.0)
+            for layout in self.layouts[1:]:
+                told += d_parts[layout - 1]
+                tell(self.tiles, layout, active, told, d_state, adjoint.moved)
 
     def kept(self, state):
         # Beyond these a message is as good as certain, and single precision ends.
         return np.clip(state, 1e-37, 1e37).astype(np.float32)
 
     def messages(self, state):
-        messages = np.ones((2 * self.edge_ptr[-1], self.tiles.sizes[0]))
-        move_messages(self.tiles, self.edge_ptr, messages, state[:, 0], True)
+        messages = np.ones((2 * self.tiles.edge_ptr[-1], self.tiles.sizes[0]))
+        move_messages(self.tiles, messages, state[:, 0], True)
         with np.errstate(divide="ignore"):
             return np.log(messages, out=messages)
 
     def enter(self, d_messages):
         d_state = full((self.row_ptr[-1], 1), 0.0)
-        move_messages(self.tiles, self.edge_ptr, d_messages, d_state[:, 0], False)
+        move_messages(self.tiles, d_messages, d_state[:, 0], False)
         return d_state
 
     def marginals(self, state):
         mu = np.empty_like(self.theta.unary)  # goes to whoever asked
-        _marginals(self.tiles, state[:, 0], self.scratch[1], mu)
+        _marginals(self.tiles, state[:, 0], self.scratch[1], self.parts, mu)
         return mu
 
     def marginals_vjp(self, adjoint, state, mu, d_mu):
         d_state = full((self.row_ptr[-1], 1), 0.0)
-        d_unary, *_ = adjoint
-        _marginals_vjp(self.tiles, mu, d_mu, d_state[:, 0], d_unary[1])
+        _marginals_vjp(self.tiles, mu, d_mu, adjoint.d_unary[1])
+        every = np.ones(len(self.row_ptr) - 1, dtype=bool)
+        for layout in self.layouts:
+            tell(self.tiles, layout, every, adjoint.d_unary[1], d_state[:, 0], adjoint.moved)
         return d_state
 
     def new_adjoint(self):
-        d_unary = tuple(full(part.shape, 0.0) for part in self.tiles.unary)
-        d_tables = tuple(full(part.shape, 0.0) for part in self.tiles.tables)
-        size = max(len(part) for part in d_unary)
-        # Scratch of its own, so that threads may differentiate the same beliefs.
-        return d_unary, d_tables, self._scratch(), (empty(size), empty(size))
+        sizes = self.tiles.start[-1]
+        diagonals = len(self.layouts) > 2
+        return _Adjoint(
+            tuple(full(size, 0.0) for size in sizes),
+            tuple(full(part.shape, 0.0) for part in self.tiles.tables),
+            *self._scratch(),
+            empty(sizes.max()),
+            empty(sizes.max()),
+            tuple(full(sizes[1], 0.0) if diagonals else None for _ in self.layouts),
+            full(sizes[1], 0.0) if diagonals else None,
+            full(sizes[1], 0.0) if diagonals else None,
+        )
 
     def leave(self, adjoint):
-        (d_unary0, d_unary1), d_inside, *_ = adjoint
         d_theta = Potentials(full(self.theta.unary.shape, 0.0), full(self.theta.tables.shape, 0.0))
-        leave_unary(self.tiles, d_unary0, d_unary1, d_theta.unary)
-        for layout in (0, 1):
-            if self.untied:
-                leave_tables(self.tiles, self.edge_ptr, d_inside[layout], layout, d_theta.tables)
+        leave_unary(self.tiles, adjoint.d_unary, d_theta.unary)
+        for layout, d_inside in zip(self.layouts, adjoint.d_tables, strict=True):
+            if self.by_lane:
+                leave_tables(self.tiles, self.shared[layout], d_inside, layout, d_theta.tables)
             else:
-                d_tables = d_inside[layout][:, 0] + d_inside[layout][:, 1].transpose(0, 2, 1)
+                d_tables = d_inside[:, 0] + d_inside[:, 1].transpose(0, 2, 1)
                 has = self.table_of[:, layout] >= 0
                 d_theta.tables[self.table_of[has, layout]] += (
                     d_tables[has] / self.tiles.rho[has, layout, None, None]
                 )
         return d_theta
-
-
-def lattice_kinds(graph):
-    """Tell the kind of each example: 1 for a lattice of four neighbours whose directions have one table each.
-
-    2 where each edge has its own table, 0 for everything else.
-    """
-    height, width = graph.shapes.T
-    n_edges = np.diff(graph.edge_ptr)
-    is_lattice = (n_edges > 0) & (n_edges == height * (width - 1) + width * (height - 1))
-    tied, untied = one_value_a_direction(graph, graph.edge_table), _one_table_an_edge(graph)
-    return is_lattice * np.where(tied, 1, 2 * untied)
-
-
-def first_edges(graph):
-    """The first edge of each example and direction, -1 where there is none: (n_examples, 2)."""
-    height, width = graph.shapes.T
-    start = graph.edge_ptr[:-1]
-    first = np.stack([start, start + height * (width - 1)], axis=1)
-    exists = (np.stack([width, height], axis=1) > 1) & (np.diff(graph.edge_ptr) > 0)[:, None]
-    return np.where(exists, first, -1)
-
-
-def at_edges(values, edges, otherwise):
-    """Values at some edges, and something else at -1."""
-    return np.where(edges >= 0, values[edges], otherwise)
-
-
-@kernel
-def one_value_a_direction(graph, values):
-    """Whether all edges of a direction have one value, for each example that is a lattice."""
-    alike = np.ones(len(graph.shapes), dtype=np.bool_)
-    for example in range(len(alike)):
-        height, width = graph.shapes[example]
-        first, last = graph.edge_ptr[example], graph.edge_ptr[example + 1]
-        vertical = first + height * (width - 1)
-        for edge in range(first, last):
-            alike[example] &= values[edge] == values[first if edge < vertical else vertical]
-    return alike
-
-
-@kernel
-def _one_table_an_edge(graph):
-    """Whether the tables of an example are those of its edges, in their order."""
-    own = np.diff(graph.table_ptr) == np.diff(graph.edge_ptr)
-    for example in range(len(own)):
-        shift = graph.table_ptr[example] - graph.edge_ptr[example]
-        for edge in range(graph.edge_ptr[example], graph.edge_ptr[example + 1]):
-            own[example] &= graph.edge_table[edge] == edge + shift
-    return own
