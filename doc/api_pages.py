@@ -11,7 +11,7 @@ from skcrf.gradients import GRADIENTS
 from skcrf.inference import INFERENCE, Beliefs
 from skcrf.losses import LOSSES
 from skcrf.metrics import SCORERS
-from skcrf.optimizers import OPTIMIZERS
+from skcrf.optimizers import OPTIMIZERS, SCHEDULES
 
 EXAMPLES = sorted(Path(__file__).parents[1].glob("examples/*.py"))
 
@@ -44,6 +44,7 @@ def write(folder):
         ("Losses", "loss", LOSSES),
         ("Gradients", "gradient", GRADIENTS),
         ("Optimizers", "optimizer", OPTIMIZERS),
+        ("Schedules", "schedule", SCHEDULES),
     ]:
         rows = [(f"``{name!r}``", _link(folder, cls), _summary(cls)) for name, cls in registry.items()]
         parts += [_title(title), f"By name, or as an instance, in ``{parameter}=``.\n"]

@@ -9,7 +9,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin, _fit_context
 from sklearn.callback import CallbackSupportMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
-from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
@@ -24,7 +24,7 @@ from skcrf.estimators._batches import (
     partition,
 )
 from skcrf.estimators._lazy import lazy_batches
-from skcrf.estimators._learning import Monitor, all_or_nothing, independent_weights
+from skcrf.estimators._learning import STARTS, Monitor, all_or_nothing, learn, weights_of
 from skcrf.estimators._predicting import Marginals, by_example, lazy_accuracy, map_examples
 from skcrf.features import Weights, zero_weights
 from skcrf.gradients import GRADIENTS, BaseGradient
@@ -32,7 +32,7 @@ from skcrf.inference import INFERENCE, BaseInference
 from skcrf.losses import LOSSES, BaseLoss
 from skcrf.metrics import pooled_accuracy
 from skcrf.objective import Objective, workers
-from skcrf.optimizers import OPTIMIZERS, BaseOptimizer
+from skcrf.optimizers import OPTIMIZERS, SCHEDULES, BaseOptimizer, BaseSchedule
 
 
 def _is_incremental(estimator):
@@ -60,6 +60,7 @@ class BaseFieldClassifier(ClassifierMixin, CallbackSupportMixin, BaseEstimator, 
         "loss": LOSSES,
         "gradient": GRADIENTS,
         "optimizer": OPTIMIZERS,
+        "schedule": SCHEDULES,
     }
 
     _parameter_constraints = {
@@ -67,6 +68,8 @@ class BaseFieldClassifier(ClassifierMixin, CallbackSupportMixin, BaseEstimator, 
         "loss": [StrOptions(set(LOSSES)), BaseLoss],
         "gradient": [StrOptions(set(GRADIENTS)), BaseGradient],
         "optimizer": [StrOptions(set(OPTIMIZERS)), BaseOptimizer],
+        "schedule": [StrOptions(set(SCHEDULES)), BaseSchedule],
+        "init": [StrOptions({"auto", *STARTS}), HasMethods(["fit", "predict_proba"])],
         "alpha": [Interval(Real, 0, None, closed="left")],
         "fit_intercept": ["boolean"],
         "max_iter": [Interval(Integral, 1, None, closed="left")],
@@ -145,15 +148,14 @@ class BaseFieldClassifier(ClassifierMixin, CallbackSupportMixin, BaseEstimator, 
         """
         with all_or_nothing(self) as before:
             batches, shape = self._prepare(X, y, sample_weight, reset=True)
-            context = self._init_callback_context(max_subtasks=self.max_iter)
+            stages = self.schedule_.stages(sum(batch.n_examples for batch in batches), self.max_iter)
+            context = self._init_callback_context(max_subtasks=sum(max_iter for _, max_iter in stages))
             metadata = {} if sample_weight is None else {"sample_weight": sample_weight}
             told = {"estimator": self, "X": X, "y": y, "metadata": metadata}
             context.call_on_fit_task_begin(**told)
             with self._workers() as run:
                 objective = self._objective(batches, shape, run)
-                start = self._warm_start(before, shape) if self.warm_start else None
-                if start is None:
-                    start = independent_weights(objective, max_iter=self.max_iter, tol=self.tol)
+                start = self._start(objective, before)
                 self._learn(objective, start, Monitor(self, start, context, told))
             context.call_on_fit_task_end(**told, reconstruction_attributes=self._weights().fitted)
         return self
@@ -202,13 +204,21 @@ class BaseFieldClassifier(ClassifierMixin, CallbackSupportMixin, BaseEstimator, 
         self._pass = state, rng
         self._set_fitted(shape.unravel(w), [*([] if first else self.loss_curve_), value], converged=False)
 
+    def _start(self, objective, before):
+        """Choose the weights to start from; `before` are the attributes from before the fit."""
+        start = self._warm_start(before, objective.shape) if self.warm_start else None
+        init = self.loss_.starts_from if isinstance(self.init, str) and self.init == "auto" else self.init
+        if start is None and isinstance(init, str):
+            return STARTS[init](objective, max_iter=self.max_iter, tol=self.tol)
+        if start is None:
+            start = weights_of(init, objective.shape, self.classes_)
+        return start if self.fit_intercept else start._replace(intercept=np.zeros_like(start.intercept))
+
     def _warm_start(self, before, shape):
         """Return the weights from before the fit, None if they are those of another model."""
         if "coef_" not in before or not np.array_equal(before["classes_"], self.classes_):
             return None
         start = self._weights()
-        if not self.fit_intercept:
-            start = start._replace(intercept=np.zeros_like(start.intercept))
         return start if start.shapes() == shape.shapes() else None
 
     def _prepare(self, X, y, sample_weight, *, reset, classes=None):
@@ -287,27 +297,24 @@ class BaseFieldClassifier(ClassifierMixin, CallbackSupportMixin, BaseEstimator, 
 
     def _learn(self, objective, start, monitor):
         """Run the optimizer, set the fitted attributes, and tell if it did not converge."""
-        interrupted = False
-        try:
-            result = self.optimizer_.minimize(
-                objective,
-                start.ravel(),
-                max_iter=self.max_iter,
-                tol=self.tol,
-                callback=monitor,
-                rng=check_random_state(self.random_state),
-            )
-            w, finished, message = result.x, result.success, result.message
-        except KeyboardInterrupt:
-            w, finished, interrupted = monitor.best_w, False, True
+        result = learn(
+            objective,
+            start.ravel(),
+            optimizer=self.optimizer_,
+            schedule=self.schedule_,
+            max_iter=self.max_iter,
+            tol=self.tol,
+            monitor=monitor,
+            rng=check_random_state(self.random_state),
+        )
         if getattr(self.inference_, "tol", 0) > 0:
-            objective(w)  # the last evaluation need not have been of these weights, or of all examples
-        converged = bool(finished and objective.converged)
-        self._set_fitted(start.unravel(w), monitor.loss_curve, converged=converged)
-        if interrupted:
+            objective(result.x)  # the last evaluation need not have been of these weights, or of all examples
+        converged = bool(result.success and objective.converged)
+        self._set_fitted(start.unravel(result.x), monitor.loss_curve, converged=converged)
+        if result.success is None:
             _warn("The fit was interrupted", "the best weights so far are kept")
-        elif not finished and not monitor.stopped:
-            problem = f"{type(self.optimizer_).__name__} did not converge ({message})"
+        elif not result.success and not monitor.stopped:
+            problem = f"{type(self.optimizer_).__name__} did not converge ({result.message})"
             _warn(problem, "raise max_iter or tol, or scale the features")
         elif not objective.converged:
             _warn(*self._not_inferred())

@@ -24,6 +24,8 @@ class BaseLoss(BaseEstimator, ABC):
 
     #: Whether the loss is a sum over sites, each of which can have a weight.
     site_weighted = False
+    #: What a fit starts from where the user does not say: "independent", or the loss to minimise first.
+    starts_from = "independent"
 
     def __call__(self, inference, graph, theta, y, site_weight=None):
         """Evaluate the loss and its derivative.
