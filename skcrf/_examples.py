@@ -3,7 +3,8 @@
 Everything here refuses bad input with the name of the argument and the index of the example.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
+from os import PathLike
 
 import numpy as np
 from scipy import sparse
@@ -70,11 +71,15 @@ class Source:
         try:
             return self.sequence[place]
         except Exception as error:
-            raise RuntimeError(f"{self.called(i)} could not be loaded: {error!r}") from error
+            raise RuntimeError(f"{self.called(i)} could not be loaded: {_told(error)}") from error
 
     def called(self, i):
         """Name an example in messages."""
         return f"{self.name}[{self.index[i]}]"
+
+
+def _told(error):
+    return f"{type(error).__name__}: {error}"
 
 
 def is_table(X):
@@ -89,7 +94,7 @@ def is_table(X):
     -------
     table : bool
         False for sequences of images; True for all else, so that scikit-learn's own validation
-        explains what is wrong with it.
+        explains what is wrong with it. What cannot be either is refused.
     """
     if is_lazy(X):
         return False
@@ -104,7 +109,13 @@ def is_table(X):
     if hasattr(X, "__array__"):
         return is_table(np.asarray(X))
     if isinstance(X, (list, tuple)):
+        if X and all(isinstance(path, (str, PathLike)) for path in X):
+            raise TypeError(
+                f"X[0] is {X[0]!r}: to load images, use skcrf.datasets.LazyImages(paths, loader)."
+            )
         return len(X) > 0 and all(_ndim(example) < 2 for example in X)
+    if isinstance(X, (Iterator, Mapping, Set)):
+        raise TypeError(f"X must be a sequence of images, such as a list, got {type(X).__name__}.")
     return True
 
 

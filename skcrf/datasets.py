@@ -1,6 +1,6 @@
 """Labelled images: generators, which every example, test and benchmark can use, and lazy loading."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence, Set
 from numbers import Integral, Real
 
 import numpy as np
@@ -37,7 +37,7 @@ class LazyImages(Sequence):
     """
 
     def __init__(self, paths, loader):
-        if isinstance(paths, (str, bytes)) or not hasattr(paths, "__len__"):
+        if isinstance(paths, (str, bytes, Set, Mapping)) or not hasattr(paths, "__len__"):
             raise TypeError(f"paths must be a sequence with one entry an image, got {type(paths).__name__}.")
         if not callable(loader):
             raise TypeError(f"loader must be a function of a path, got {type(loader).__name__}.")
@@ -54,7 +54,7 @@ class LazyImages(Sequence):
 
     def __getitem__(self, key):
         if isinstance(key, Integral) and not isinstance(key, (bool, np.bool_)):
-            return self.loader(self.paths[key])
+            return self._load(self.paths[key])
         key, rest = (key[0], key[1:]) if isinstance(key, tuple) and key else (key, ())
         if rest not in ((), (Ellipsis,)):
             raise IndexError(f"LazyImages have one axis, that of the images; got the index {(key, *rest)!r}.")
@@ -62,6 +62,12 @@ class LazyImages(Sequence):
             return LazyImages(self.paths[key], self.loader)
         chosen = np.arange(len(self))[np.asarray(key, dtype=None if len(key) else np.int64)]
         return LazyImages([self.paths[i] for i in chosen], self.loader)
+
+    def _load(self, path):
+        try:
+            return self.loader(path)
+        except IndexError as error:  # which would end a loop over the images as if there were no more
+            raise RuntimeError(f"the loader failed on {path!r}: IndexError: {error}") from error
 
     def __array__(self, dtype=None, copy=None):
         # What looks at labels only to see their kind, as scikit-learn's searches do, must not load them.

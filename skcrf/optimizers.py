@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from numbers import Integral, Real
+from operator import itemgetter
 
 import numpy as np
 from scipy.optimize import OptimizeResult
@@ -11,6 +12,8 @@ from sklearn.utils._param_validation import Interval
 
 # How SciPy says that it stopped because of its steps: no progress (0), or a failed line search (2).
 _BAD_DIRECTION = (0, 2)
+# An entry of the gradient that no rounding explains.
+_FAR = 1e-2
 
 
 class BaseOptimizer(BaseEstimator, ABC):
@@ -108,9 +111,10 @@ class LBFGS(BaseOptimizer):
             if flat or stuck or nit >= max_iter or result.status not in _BAD_DIRECTION:
                 break
             fun = result.fun
-        # At a minimum to the last digit no step lowers the value, and the line search fails as well.
+        # At a minimum to the last digit no step lowers the value, and the line search fails as well. Where
+        # the gradient is far from zero, that is not why: features of very different sizes are.
         floor = 10 * np.sqrt(np.finfo(np.float64).eps) * max(1.0, abs(result.fun))
-        at_floor = stuck and (result.success or np.abs(result.jac).max() <= floor)
+        at_floor = stuck and np.abs(result.jac).max() <= (_FAR if result.success else floor)
         success = bool(flat or at_floor)
         return OptimizeResult(x=w, fun=result.fun, nit=nit, success=success, message=result.message)
 
@@ -119,7 +123,8 @@ class Adam(BaseOptimizer):
     """Mini-batch gradient steps of adaptive size; also serves `partial_fit`.
 
     An iteration is a pass over the training set. Stops when the mean objective of a pass has not improved
-    by more than `tol` for `patience` passes, and returns the weights after the best pass.
+    by more than `tol` for `patience` passes, and returns the best weights of those before and after the best
+    pass.
 
     Parameters
     ----------
@@ -156,22 +161,29 @@ class Adam(BaseOptimizer):
         self.patience = patience
 
     def minimize(self, objective, w, *, max_iter, tol, callback, rng):
-        state = self.start(w)
-        best_w, best_value, since = w, np.inf, 0
-        nit, success, message = 0, False, f"reached max_iter={max_iter}"
-        while nit < max_iter and not success:
+        state, first, around = self.start(w), w, [w]
+        best_value, since = np.inf, 0
+        nit, settled, message = 0, False, f"reached max_iter={max_iter}"
+        while nit < max_iter and not settled:
+            before = w
             w, value, state = self.epoch(objective, w, state, rng)
             nit += 1
             since = 0 if value < best_value - tol else since + 1
             if value < best_value:
-                best_w, best_value = w, value
-            success = since >= self.patience
+                best_value, around = value, [before, w]
+            settled = since >= self.patience
             if callback(w, value):
                 message = "stopped by a callback"
                 break
-        if success:
+        # The value of a pass is that of weights on its way: what they are worth at its ends is to be seen.
+        best_value, best_w = min(((objective(end)[0], end) for end in around), key=itemgetter(0))
+        start_value = objective(first)[0]
+        if settled and best_value < start_value:
             message = f"no improvement above tol={tol} in {self.patience} passes"
-        return OptimizeResult(x=best_w, fun=best_value, nit=nit, success=success, message=message)
+        elif settled:
+            best_value, best_w, settled = start_value, first, False
+            message = "nothing was better than the start: is learning_rate too high?"
+        return OptimizeResult(x=best_w, fun=best_value, nit=nit, success=settled, message=message)
 
     def start(self, w):
         """Make the state from which the first pass starts.

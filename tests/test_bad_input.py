@@ -1,5 +1,7 @@
 """Bad input is refused in words that name the argument, the example, what was found and what is expected."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from sklearn.base import clone
@@ -71,6 +73,9 @@ FIT = {
         r"X\[0\] is not an array of numbers",
     ),
     "ragged rows": (changed(X, 2, [[1.0, 2.0], [3.0]]), Y, ValueError, r"X\[2\] is not an array of numbers"),
+    "a generator": ((x for x in X), Y, TypeError, r"X must be a sequence of images.* got generator"),
+    "a dict": (dict(enumerate(X)), Y, TypeError, r"X must be a sequence of images.* got dict"),
+    "paths": ([Path("a.npy"), "b.npy", "c.npy"], Y, TypeError, r"X\[0\] is .*a.npy.*LazyImages"),
     "empty list": ([], [], ValueError, r"X is empty"),
     "0 pixels": (
         changed(X, 1, np.zeros((0, 5, 2))),

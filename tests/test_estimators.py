@@ -539,6 +539,42 @@ def test_convergence_is_that_of_all_examples():
         assert not est.converged_
 
 
+class Bowl:
+    """A steep quadratic objective of one batch."""
+
+    def __init__(self, batch):
+        self.batches = [batch]
+
+    def __call__(self, w, batches=None):
+        return float(5e3 * w @ w), 1e4 * w
+
+
+@pytest.mark.parametrize("learning_rate, success", [(0.005, True), (10.0, False)])
+def test_adam_is_never_worse_than_its_start(images, learning_rate, success):
+    X, Y = images
+    batches, _ = quick()._prepare(X, Y, None, reset=True)
+    objective, start = Bowl(batches[0]), np.full(3, 0.01)
+    result = Adam(learning_rate=learning_rate).minimize(
+        objective,
+        start,
+        max_iter=300,
+        tol=1e-6,
+        callback=lambda w, value: False,
+        rng=np.random.RandomState(0),
+    )
+    assert result.success == success
+    assert result.fun == objective(result.x)[0] <= objective(start)[0]
+    assert (result.fun < objective(start)[0]) == success
+    assert ("learning_rate" in result.message) != success
+
+
+def test_lbfgs_does_not_take_bad_scaling_for_convergence():
+    X, Y = make_binary_denoising(n_images=4, shape=(12, 14), noise=1.5, random_state=0)
+    with pytest.warns(ConvergenceWarning, match="scale the features"):
+        est = GridCRFClassifier().fit(1e8 * X, Y)
+    assert not est.converged_
+
+
 def test_lbfgs_starts_afresh_after_a_bad_direction(monkeypatch):
     runs, calls = [], []
     scipy_minimize = optimizers.scipy_minimize

@@ -344,8 +344,8 @@ def fail(example):
 @pytest.mark.parametrize(
     "after, answer, error, message",
     [
-        (0, fail, RuntimeError, r"X\[4\] could not be loaded: OSError\('the disk is gone'\)"),
-        (2, fail, RuntimeError, r"X\[4\] could not be loaded: OSError\('the disk is gone'\)"),
+        (0, fail, RuntimeError, r"X\[4\] could not be loaded: OSError: the disk is gone"),
+        (2, fail, RuntimeError, r"X\[4\] could not be loaded: OSError: the disk is gone"),
         (2, lambda x: x[1:], ValueError, r"X\[4\] has shape \(11, 10\), but it had \(12, 10\) when first"),
         (2, lambda x: x[..., :1], ValueError, r"X\[4\] has 1 features a pixel, but 2 are expected"),
         (2, lambda x: x * np.nan, ValueError, r"X\[4\] contains NaN"),
@@ -384,6 +384,19 @@ def test_errors_name_the_labels(images, after, answer, error, message):
     X, Y = images
     with pytest.raises(error, match=message):
         quick().fit(lazy(X), Moody(Y, 4, after, answer))
+
+
+def test_a_loader_that_runs_out_is_no_end(images):
+    X, _ = images
+
+    def load(i):
+        return [X[0], X[1]][i]
+
+    paths = LazyImages(range(4), load)
+    with pytest.raises(RuntimeError, match="the loader failed on 2: IndexError"):
+        list(paths)
+    with pytest.raises(TypeError, match="paths must be a sequence"):
+        LazyImages({1, 2}, load)
 
 
 def test_what_is_refused(images):

@@ -3,6 +3,9 @@
 import numpy as np
 import pytest
 import reference
+import zoo
+from derivatives import check_gradient
+from engines import only_plain
 from numpy.testing import assert_allclose, assert_array_equal
 
 from skcrf.graph import Potentials, chain, from_edges, lattice, pack
@@ -175,3 +178,21 @@ def test_exact_on_both_sides_of_the_switch(gap, seed):
     assert_allclose(beliefs.mu, mu, rtol=0, atol=1e-11)
     assert_allclose(beliefs.edge_mu, edge_mu, rtol=0, atol=1e-11)
     assert_allclose(beliefs.log_z, reference.log_z(graph, theta), rtol=1e-13, atol=0)
+
+
+@pytest.mark.parametrize("shape", [(2, 3), (3, 3), (4, 3), (3, 4), (4, 4), (2, 6)], ids=str)
+def test_what_a_message_was_before_is_differentiated_too(shape, seed):
+    """Between the sweeps of diagonals, a message of a run is made of what a later one is about to replace."""
+    rng = np.random.default_rng(seed)
+    graph = lattice(*shape, connectivity=8)
+    theta = zoo.normal(graph, 2, rng)
+    d_mu = rng.normal(size=theta.unary.shape)
+    inference = TRW(rho=0.7, max_iter=2)
+
+    def value(graph, theta):
+        mu = inference.forward(graph, theta).mu
+        return np.add.reduceat((np.resize(d_mu, mu.shape) * mu).sum(axis=1), graph.node_ptr[:-1])
+
+    with only_plain():
+        gradient = inference.backward(inference.forward(graph, theta, tape=True), d_mu)
+        check_gradient(gradient, value, graph, theta)

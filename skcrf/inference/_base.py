@@ -59,7 +59,8 @@ def check_possible(graph, possible):
     """
     if not possible.all():
         example = graph.node_example[np.argmin(possible)]
-        raise ValueError(f"theta forbids every configuration of example {example}, or is too large.")
+        problem = f"theta forbids every configuration of example {example}, or is too large"
+        raise ValueError(f"{problem}: features may have to be scaled.")
 
 
 class BaseInference(BaseEstimator, ABC):

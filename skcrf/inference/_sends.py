@@ -211,7 +211,8 @@ def sweep_vjp(route, graph, theta, rho, damping, before, messages, active, d_mes
                 node, first, last, own = steps[p, 0], steps[p, 1], steps[p, 2], steps[p, 3]
                 _arrive(unary, weights, messages, node, first, last, own, cavity, at)
             _exponentials(cavity_flat, _whole(n_sent, n_states), scaled_flat)
-            for at in range(n_sent):
+            # Last first also within a run: a message may have been made of what a later one was before.
+            for at in range(n_sent - 1, -1, -1):
                 p = start + at
                 node, first, last, own = steps[p, 0], steps[p, 1], steps[p, 2], steps[p, 3]
                 position, edge, side = steps[p, 4], steps[p, 5] >> 1, steps[p, 5] & 1
