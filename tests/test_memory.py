@@ -213,7 +213,7 @@ def test_fits_resume_and_get_to_the_same_weights(loss, monkeypatch):
             est.fit(X, Y)
         fitted[fits] = est, sum(counts)
     (warm, few), (cold, many) = fitted[True], fitted[False]
-    assert few < many
+    assert few < many or (few == many == 0 and not LOSSES[loss].needs)
     assert_allclose(warm.loss_curve_[-1], cold.loss_curve_[-1], rtol=1e-4)
     assert_allclose(warm.edge_coef_, cold.edge_coef_, rtol=0, atol=0.05)
 
