@@ -39,9 +39,8 @@ def write(folder):
     """
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
-    parts = [_title("API", "="), _estimators(folder), _inference(folder)]
+    parts = [_title("API", "="), _estimators(folder), _inference(folder), _losses(folder)]
     for title, parameter, registry in [
-        ("Losses", "loss", LOSSES),
         ("Gradients", "gradient", GRADIENTS),
         ("Optimizers", "optimizer", OPTIMIZERS),
         ("Schedules", "schedule", SCHEDULES),
@@ -102,6 +101,26 @@ def _inference(folder):
     )
     header = ("Name", "Class", "Tasks", "Exact", "Bound of log_z", "")
     return "\n".join([_title("Inference"), text, _table(header, rows)])
+
+
+def _losses(folder):
+    rows = [
+        (
+            f"``{name!r}``",
+            _link(folder, cls),
+            ", ".join(sorted(cls.needs)) or "–",
+            {"any": "any", "lattice": "lattices"}[cls.graphs],
+            "yes" if cls.site_weighted else "–",
+            _summary(cls),
+        )
+        for name, cls in LOSSES.items()
+    ]
+    text = (
+        "By name, or as an instance, in ``loss=``. The columns are claims that the tests hold each to: what "
+        "is asked of the inference, which graphs the loss takes, and whether ``class_weight`` has a meaning.\n"
+    )
+    header = ("Name", "Class", "Asks for", "Graphs", "Class weights", "")
+    return "\n".join([_title("Losses"), text, _table(header, rows)])
 
 
 def _bases(folder):
