@@ -59,7 +59,7 @@ def load(folder, noise, n_train, n_test):
 def fitted(name, train, args):
     """Fit the model of a row of the table."""
     loss = {"independent": "univariate_logistic", "smoothed_classification": SmoothedClassification(alpha=50)}
-    inference = BP(max_iter=0) if name == "independent" else TRW(max_iter=args.inference, tol=1e-4)
+    inference = BP(max_iter=0) if name == "independent" else TRW(rho=0.5, max_iter=args.inference, tol=1e-4)
     return GridCRFClassifier(
         inference=inference,
         loss=loss.get(name, name),
