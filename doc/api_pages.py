@@ -116,8 +116,9 @@ def _losses(folder):
         for name, cls in LOSSES.items()
     ]
     text = (
-        "By name, or as an instance, in ``loss=``. The columns are claims that the tests hold each to: what "
-        "is asked of the inference, which graphs the loss takes, and whether ``class_weight`` has a meaning.\n"
+        "By name, or as an instance, in ``loss=``. The columns are claims that the tests hold each to: "
+        "what is asked of the inference, which graphs the loss takes, and whether ``class_weight`` means "
+        "anything.\n"
     )
     header = ("Name", "Class", "Asks for", "Graphs", "Class weights", "")
     return "\n".join([_title("Losses"), text, _table(header, rows)])
