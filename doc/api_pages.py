@@ -11,7 +11,7 @@ from skcrf.gradients import GRADIENTS
 from skcrf.inference import INFERENCE, Beliefs
 from skcrf.losses import LOSSES
 from skcrf.metrics import SCORERS
-from skcrf.optimizers import OPTIMIZERS
+from skcrf.optimizers import OPTIMIZERS, SCHEDULES
 
 EXAMPLES = sorted(Path(__file__).parents[1].glob("examples/*.py"))
 
@@ -39,11 +39,11 @@ def write(folder):
     """
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
-    parts = [_title("API", "="), _estimators(folder), _inference(folder)]
+    parts = [_title("API", "="), _estimators(folder), _inference(folder), _losses(folder)]
     for title, parameter, registry in [
-        ("Losses", "loss", LOSSES),
         ("Gradients", "gradient", GRADIENTS),
         ("Optimizers", "optimizer", OPTIMIZERS),
+        ("Schedules", "schedule", SCHEDULES),
     ]:
         rows = [(f"``{name!r}``", _link(folder, cls), _summary(cls)) for name, cls in registry.items()]
         parts += [_title(title), f"By name, or as an instance, in ``{parameter}=``.\n"]
@@ -101,6 +101,27 @@ def _inference(folder):
     )
     header = ("Name", "Class", "Tasks", "Exact", "Bound of log_z", "")
     return "\n".join([_title("Inference"), text, _table(header, rows)])
+
+
+def _losses(folder):
+    rows = [
+        (
+            f"``{name!r}``",
+            _link(folder, cls),
+            ", ".join(sorted(cls.needs)) or "–",
+            {"any": "any", "lattice": "lattices"}[cls.graphs],
+            "yes" if cls.site_weighted else "–",
+            _summary(cls),
+        )
+        for name, cls in LOSSES.items()
+    ]
+    text = (
+        "By name, or as an instance, in ``loss=``. The columns are claims that the tests hold each to: "
+        "what is asked of the inference, which graphs the loss takes, and whether ``class_weight`` means "
+        "anything.\n"
+    )
+    header = ("Name", "Class", "Asks for", "Graphs", "Class weights", "")
+    return "\n".join([_title("Losses"), text, _table(header, rows)])
 
 
 def _bases(folder):

@@ -4,6 +4,7 @@ Results are added in the order of the batches, so a fit gives the same bits with
 """
 
 from collections import OrderedDict
+from copy import copy
 from typing import NamedTuple
 
 import numpy as np
@@ -138,7 +139,25 @@ class Objective:
         self.fit_intercept = fit_intercept
         self.run = run
         self.converged = True
+        self._among = batches  # all that a part of it may have
         self._known = OrderedDict()
+
+    def changed(self, **attributes):
+        """Make another objective that differs in some attributes, and share the rest.
+
+        Parameters
+        ----------
+        **attributes : dict
+            Such as another `loss`, or a part of the `batches`.
+
+        Returns
+        -------
+        objective : Objective
+            The other one.
+        """
+        other = copy(self)
+        vars(other).update(attributes, converged=True, _known=OrderedDict())
+        return other
 
     def __call__(self, w, batches=None):
         """Evaluate.
@@ -203,7 +222,7 @@ class Objective:
 
     def _evaluate(self, evaluation, batches, title):
         n_labels = sum(batch.n_labels for batch in batches)
-        results = self.run(evaluation, batches, among=self.batches, title=title)
+        results = self.run(evaluation, batches, among=self._among, title=title)
         value = sum(value for value, _, _ in results) / n_labels
         gradient = sum(gradient for _, gradient, _ in results) / n_labels
         weights = evaluation.weights

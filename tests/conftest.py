@@ -18,6 +18,7 @@ CORE = {
     "test_inference",
     "test_gradients",
     "test_losses",
+    "test_loss_families",
     "test_features",
     "test_extreme",
     "test_lattice",

@@ -11,6 +11,7 @@ from skcrf import GridCRFClassifier
 from skcrf.datasets import make_potts
 from skcrf.gradients import Backprop
 from skcrf.inference import TRW, MeanField
+from skcrf.losses import EM, CliqueSmoothed, PatchPseudolikelihood, Piecewise, SmoothedClassification
 
 X, Y = make_potts(n_images=3, shape=(4, 5), n_classes=2, random_state=0)
 X, Y = list(X), list(Y)
@@ -187,6 +188,29 @@ def test_parameters_of_components_are_refused(inference, message):
         est(inference=inference).fit(X, Y)
 
 
+LOSS_PARAMETERS = {
+    "step that is flat": (
+        SmoothedClassification(alpha=0.0),
+        "The 'alpha' parameter of SmoothedClassification",
+    ),
+    "step that is steep": (CliqueSmoothed(alpha="steep"), "The 'alpha' parameter of CliqueSmoothed"),
+    "unknown clamped": (EM(clamped="belief"), "The 'clamped' parameter of EM"),
+    "class as clamped": (EM(clamped=MeanField), "The 'clamped' parameter of EM"),
+    "bad clamped": (EM(clamped=MeanField(tol=-1.0)), "The 'tol' parameter of MeanField"),
+    "no patch": (PatchPseudolikelihood(size=0), "The 'size' parameter of PatchPseudolikelihood"),
+    "half a patch": (PatchPseudolikelihood(size=1.5), "The 'size' parameter of PatchPseudolikelihood"),
+    "unknown pieces": (Piecewise(pieces="edges"), "The 'pieces' parameter of Piecewise"),
+}
+
+
+@pytest.mark.parametrize("case", LOSS_PARAMETERS)
+def test_parameters_of_losses_are_refused(case):
+    loss, message = LOSS_PARAMETERS[case]
+    hidden = [np.ma.masked_array(y, mask=np.indices(y.shape)[0] == 0) for y in Y]
+    with pytest.raises(ValueError, match=message):
+        est(loss=loss).fit(X, hidden)
+
+
 def test_classes_that_lack_a_label():
     with pytest.raises(
         ValueError, match=r"y\[0\] holds the label 1, which is not among the classes \[0, 5\]"
@@ -259,6 +283,10 @@ LATE = {
     "rho of another graph": (
         est(inference=TRW(rho=[0.5] * 7)),
         "rho has 7 values, but example 0 has 31 edges",
+    ),
+    "too large patches": (
+        est(loss=PatchPseudolikelihood(size=20), classes=[*range(20)]),
+        r"A patch of 20 nodes with 20 labels takes 20 \* 20\*\*5 = 64000000 steps.*take a smaller size",
     ),
     "no fixed point": (est(gradient=Backprop(mode="fixed_point")), "TRW has tol=0"),
 }

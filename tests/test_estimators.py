@@ -1,6 +1,7 @@
 """The contract of the estimators: data, scikit-learn behaviour, callbacks, promised numerics."""
 
 import pickle
+import re
 import warnings
 
 import numpy as np
@@ -20,7 +21,8 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 import skcrf
 from skcrf import GridCRFClassifier, optimizers
 from skcrf.datasets import make_binary_denoising, make_potts
-from skcrf.graph import lattice
+from skcrf.gradients import Backprop
+from skcrf.graph import Potentials, isolated, lattice
 from skcrf.inference import BP, INFERENCE, TRW, BruteForce, MeanField, Tree
 from skcrf.losses import LOSSES
 from skcrf.metrics import SCORERS
@@ -58,10 +60,27 @@ def flat(P):
 # Agreement with logistic regression
 
 
+def cost_of_a_site(loss, probability):
+    theta = Potentials(np.log([[probability, 1 - probability]]), np.zeros((0, 2, 2)))
+    return LOSSES[loss]()(Backprop().wrap(BP()), isolated(1), theta, np.array([0]))[0][0]
+
+
+#: The losses that cost minus the log of the probability of the label where a field has one site.
+LOG_LOSSES = [loss for loss in LOSSES if np.isclose(cost_of_a_site(loss, 0.2), -np.log(0.2))]
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_loss_of_one_site(loss):
+    """Minus the log of the probability, unless the name of the loss says otherwise."""
+    bounded = re.search("quadratic|smoothed", loss)
+    assert (loss in LOG_LOSSES) == (bounded is None)
+    assert 0 <= cost_of_a_site(loss, 0.9) < cost_of_a_site(loss, 0.2)
+
+
 @pytest.mark.parametrize("fit_intercept", [True, False])
 @pytest.mark.parametrize("weighted", [True, False])
 @pytest.mark.parametrize("class_weight", [None, "balanced", {0: 2.0, 1: 0.5}])
-@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("loss", LOG_LOSSES)
 def test_one_site_fields_are_logistic_regression(fit_intercept, weighted, class_weight, loss, seed):
     X, y = load_iris(return_X_y=True)
     X = StandardScaler().fit_transform(X)[20:]

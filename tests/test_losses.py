@@ -5,64 +5,27 @@ import pytest
 import reference
 import zoo
 from derivatives import check_gradient
+from loss_definitions import (
+    FIXED_POINT,
+    OF_LOG_Z,
+    OF_MARGINALS,
+    OF_THETA,
+    TRUNCATED,
+    cases,
+    defined,
+    takes,
+    wrapped,
+)
 from numpy.testing import assert_allclose, assert_array_equal
 
-from skcrf.gradients import GRADIENTS
-from skcrf.graph import Potentials, clamp, pack
+from skcrf.graph import pack
 from skcrf.inference import INFERENCE
 from skcrf.losses import LOSSES
 
-TRUNCATED = {"max_iter": 2}
-FIXED_POINT = {"max_iter": 3000, "tol": 1e-13}
-
-
-def wrapped(cls, **parameters):
-    return GRADIENTS["backprop"]().wrap(zoo.build(cls, **parameters))
-
-
-def cases(*titles):
-    """Every loss with every inference on every graph that it does not refuse."""
-    return [
-        pytest.param(loss, cls, zoo.GRAPHS[title], id=f"{loss}-{name}-{title}")
-        for loss in LOSSES
-        for name, cls in INFERENCE.items()
-        for title in titles
-        if "max_iter" in cls().get_params() or cls.exact_on == "any" or reference.is_forest(zoo.GRAPHS[title])
-    ]
-
-
-def by_example(graph, terms):
-    """Sum (node, value) pairs over examples."""
-    total = np.zeros(graph.n_examples)
-    for node, value in terms:
-        total[np.searchsorted(graph.node_ptr, node, side="right") - 1] += value
-    return total
-
-
-def univariate_logistic(graph, mu, edge_mu, y):
-    return by_example(graph, [(i, -np.log(mu[i, y[i]])) for i in range(graph.n_nodes) if y[i] >= 0])
-
-
-def clique_logistic(graph, mu, edge_mu, y):
-    terms = []
-    for e, (i, j) in enumerate(graph.edges):
-        rows = [y[i]] if y[i] >= 0 else range(mu.shape[1])
-        columns = [y[j]] if y[j] >= 0 else range(mu.shape[1])
-        terms.append((i, -np.log(sum(edge_mu[e, a, b] for a in rows for b in columns))))
-    for i in set(range(graph.n_nodes)) - set(graph.edges.ravel().tolist()):
-        if y[i] >= 0:
-            terms.append((i, -np.log(mu[i, y[i]])))
-    return by_example(graph, terms)
-
-
-#: The losses that are functions of the marginals.
-OF_MARGINALS = {"univariate_logistic": univariate_logistic, "clique_logistic": clique_logistic}
-#: The losses that are differences of log-partition functions.
-OF_LOG_Z = {"likelihood"}
-
 
 def test_every_loss_has_a_definition():
-    assert {*OF_MARGINALS, *OF_LOG_Z} == set(LOSSES)
+    for names, needs in ((OF_MARGINALS, {"mu"}), (OF_LOG_Z, {"log_z"}), (OF_THETA, set())):
+        assert set(names) == {name for name, cls in LOSSES.items() if cls.needs == needs}
 
 
 @pytest.mark.parametrize("hidden", [0.0, 0.4])
@@ -73,11 +36,7 @@ def test_value_is_the_definition(loss, cls, graph, hidden, seed):
     y = zoo.labels(graph, 3, rng, hidden=hidden)
     inference = zoo.build(cls, **TRUNCATED)
     value, _, converged = LOSSES[loss]()(wrapped(cls, **TRUNCATED), graph, theta, y)
-    beliefs = inference.forward(graph, theta, edges=True)
-    if loss in OF_LOG_Z:
-        expected = beliefs.log_z - inference.forward(graph, clamp(theta, y)).log_z
-    else:
-        expected = OF_MARGINALS[loss](graph, beliefs.mu, beliefs.edge_mu, y)
+    expected = defined(loss, inference, graph, theta, y)
     assert value.shape == converged.shape == (graph.n_examples,)
     assert_allclose(value, expected, rtol=1e-10, atol=1e-10)
     assert converged.all()
@@ -94,9 +53,12 @@ def test_exact_inference_gives_the_exact_loss(loss, cls, graph, potentials, hidd
     rng = np.random.default_rng(seed)
     theta = zoo.POTENTIALS[potentials](graph, 2, rng)
     y = zoo.possible_labels(graph, theta, rng, hidden=hidden)
-    value, _, _ = LOSSES[loss]()(wrapped(cls), graph, theta, y)
+    # a loss that brings an inference of its own is exact if that one is exact too
+    value, _, _ = zoo.build(LOSSES[loss], clamped=cls())(wrapped(cls), graph, theta, y)
     if loss in OF_LOG_Z:
         expected = -reference.log_probability(graph, theta, y)
+    elif loss in OF_THETA:
+        expected = OF_THETA[loss](graph, theta, y)
     else:
         expected = OF_MARGINALS[loss](graph, *reference.marginals(graph, theta), y)
     assert_allclose(value, expected, rtol=1e-9, atol=1e-10)
@@ -119,7 +81,7 @@ def test_gradient_through_truncated_inference(loss, cls, graph, hidden, seed):
     check_gradient(LOSSES[loss]()(inference, graph, theta, y)[1], value, graph, theta)
 
 
-@pytest.mark.parametrize("loss, cls, graph", cases("small", "lonely"))
+@pytest.mark.parametrize("loss, cls, graph", cases("small", "lonely", "diagonal_lattices"))
 def test_gradient_of_a_batch_with_three_states(loss, cls, graph, seed):
     rng = np.random.default_rng(seed)
     theta = zoo.normal(graph, 3, rng)
@@ -132,7 +94,7 @@ def test_gradient_of_a_batch_with_three_states(loss, cls, graph, seed):
     check_gradient(LOSSES[loss]()(inference, graph, theta, y)[1], value, graph, theta)
 
 
-@pytest.mark.parametrize("loss, cls, graph", cases("cycle_tied", "lonely"))
+@pytest.mark.parametrize("loss, cls, graph", cases("cycle_tied", "lonely", "lattice_1x3_diagonal"))
 def test_gradient_at_the_fixed_point(loss, cls, graph, seed):
     rng = np.random.default_rng(seed)
     theta = zoo.normal(graph, 2, rng, strength=0.4)
@@ -147,10 +109,12 @@ def test_gradient_at_the_fixed_point(loss, cls, graph, seed):
     check_gradient(gradient, value, graph, theta, atol=1e-8)
 
 
-@pytest.mark.parametrize("loss, cls, graph", cases("chain_untied", "cycle_tied"))
+@pytest.mark.parametrize("loss, cls, graph", cases("chain_untied", "cycle_tied", "lattice_2x3"))
 def test_gradient_with_forbidden_states(loss, cls, graph, seed):
     rng = np.random.default_rng(seed)
-    theta = (zoo.forbidden if cls.exact_on else zoo.forbidden_unary)(graph, 3, rng)
+    own = [INFERENCE[name] for key, name in LOSSES[loss]().get_params(deep=False).items() if key == "clamped"]
+    exact = all(method.exact_on for method in [cls, *own])
+    theta = (zoo.forbidden if exact else zoo.forbidden_unary)(graph, 3, rng)
     y = zoo.possible_labels(graph, theta, rng, hidden=0.3)
     inference = wrapped(cls, **TRUNCATED)
 
@@ -160,7 +124,7 @@ def test_gradient_with_forbidden_states(loss, cls, graph, seed):
     check_gradient(LOSSES[loss]()(inference, graph, theta, y)[1], value, graph, theta)
 
 
-@pytest.mark.parametrize("loss, cls, graph", cases("mixed", "chains"))
+@pytest.mark.parametrize("loss, cls, graph", cases("mixed", "chains", "lattices"))
 def test_hidden_examples_cost_nothing(loss, cls, graph, seed):
     rng = np.random.default_rng(seed)
     theta = zoo.normal(graph, 3, rng)
@@ -177,7 +141,7 @@ def test_hidden_examples_cost_nothing(loss, cls, graph, seed):
         assert_allclose(part, 0, rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("loss, cls, graph", cases("mixed", "chains", "equal_lattices"))
+@pytest.mark.parametrize("loss, cls, graph", cases("mixed", "chains", "equal_lattices", "lattices"))
 def test_batch_is_its_examples_bit_for_bit(loss, cls, graph, seed):
     rng = np.random.default_rng(seed)
     theta = zoo.normal(graph, 2, rng)
@@ -212,6 +176,8 @@ def test_site_weights_are_linear(loss, cls, graph, seed):
     parts = zip(weighted(first), weighted(second), weighted(first + 2 * second), strict=True)
     for one, other, both in parts:
         assert_allclose(one + 2 * other, both, rtol=1e-10, atol=1e-12)
+    if not LOSSES[loss].needs:  # where labels are conditions, a site without weight still is one
+        return
     # a site without weight might as well be hidden
     weight = (np.arange(graph.n_nodes) % 2).astype(float)
     value, gradient, _ = LOSSES[loss]()(inference, graph, theta, np.where(weight > 0, y, -1))
@@ -238,59 +204,64 @@ def test_site_weights_are_refused_where_they_mean_nothing(loss):
 def test_not_converging_is_told_by_example(loss, name, labelled, seed):
     """Also where all labels are known, so that the clamped half of a likelihood has nothing to iterate."""
     graph = pack([zoo.SINGLES["no_edges"], zoo.SINGLES["lattice_2x3"]])
+    assert takes(loss, graph)
     theta = zoo.attractive(graph, 2, np.random.default_rng(seed), strength=3.0)
     y = np.full(graph.n_nodes, -1)
     y[: 3 + labelled] = 1
     value, gradient, converged = LOSSES[loss]()(
         wrapped(INFERENCE[name], max_iter=2, tol=1e-13), graph, theta, y
     )
-    assert_array_equal(converged, [True, False])
+    assert_array_equal(converged, [True, not LOSSES[loss].needs])
     assert np.isfinite(value).all()
     assert all(np.isfinite(part).all() for part in gradient)
 
 
-def test_likelihood_converges_where_both_its_halves_do():
-    class Doubtful(INFERENCE["bruteforce"]):
-        """Does not converge on the second example once labels are clamped."""
-
-        def forward(self, graph, theta, tau=1.0, *, edges=False, tape=False):
-            beliefs = super().forward(graph, theta, tau, edges=edges, tape=tape)
-            clamped = np.isinf(theta.unary).any()
-            return beliefs._replace(converged=np.array([True, not clamped]))
-
-    graph = pack([zoo.SINGLES["pair"], zoo.SINGLES["pair"]])
-    y = np.array([0, 1, 1, -1])
-    _, _, converged = LOSSES["likelihood"]()(Doubtful(), graph, zoo.constant(graph, 2, None), y)
-    assert_array_equal(converged, [True, False])
+# ---------------------------------------------------------------------------------------- claims
 
 
-def test_likelihood_bounds(seed):
-    """A bound on log_z is one on the likelihood where all labels are known (D13 4.1.1)."""
+@pytest.mark.parametrize("loss", LOSSES)
+def test_needs_are_what_is_asked_of_the_inference(loss, seed):
+    asked = set()
+
+    class Overheard(INFERENCE["bruteforce"]):
+        """Tells what it is asked."""
+
+        def forward(self, *args, **options):
+            asked.add("forward")
+            return super().forward(*args, **options)
+
+        def backward(self, beliefs, d_mu=None, d_edge_mu=None, d_log_z=None):
+            asked.update({"mu"} if d_mu is not None or d_edge_mu is not None else set())
+            asked.update({"log_z"} if d_log_z is not None else set())
+            return super().backward(beliefs, d_mu, d_edge_mu, d_log_z)
+
     rng = np.random.default_rng(seed)
-    graph = pack([zoo.SINGLES["complete"]] * 5)
-    theta = zoo.normal(graph, 2, rng)
-    y = zoo.labels(graph, 2, rng)
-    exact = -reference.log_probability(graph, theta, y)
-    for cls in (cls for cls in INFERENCE.values() if cls.bound):
-        value, _, converged = LOSSES["likelihood"]()(wrapped(cls, max_iter=2000, tol=1e-9), graph, theta, y)
-        assert converged.any()
-        excess = (value - exact) * {"upper": 1, "lower": -1}[cls.bound]
-        assert (excess[converged] >= -1e-6).all()
+    graph = zoo.GRAPHS["lattices"]
+    y = zoo.labels(graph, 2, rng, hidden=0.3)
+    LOSSES[loss]()(Overheard(), graph, zoo.normal(graph, 2, rng), y)
+    assert asked == (LOSSES[loss].needs | {"forward"} if LOSSES[loss].needs else set())
 
 
-def test_gradient_of_the_exact_likelihood(seed):
-    """mu(theta) - f(y), D13 Eq 20."""
+@pytest.mark.parametrize("loss", LOSSES)
+def test_one_label_costs_nothing(loss, seed):
+    """There is nothing else to be: no other label for a maximum to be over."""
     rng = np.random.default_rng(seed)
-    graph = zoo.SINGLES["lattice_2x3"]
-    theta = zoo.normal(graph, 2, rng)
-    y = zoo.labels(graph, 2, rng)
-    _, gradient, _ = LOSSES["likelihood"]()(wrapped(INFERENCE["bruteforce"]), graph, theta, y)
-    mu, edge_mu = reference.marginals(graph, theta)
-    expected = Potentials(mu.copy(), np.zeros_like(theta.tables))
-    for i in range(graph.n_nodes):
-        expected.unary[i, y[i]] -= 1
-    for e, (i, j) in enumerate(graph.edges):
-        expected.tables[graph.edge_table[e]] += edge_mu[e]
-        expected.tables[graph.edge_table[e], y[i], y[j]] -= 1
-    assert_allclose(gradient.unary, expected.unary, rtol=0, atol=1e-10)
-    assert_allclose(gradient.tables, expected.tables, rtol=0, atol=1e-10)
+    for graph in (zoo.GRAPHS["lattices"], zoo.GRAPHS["isolated"]):
+        theta, y = zoo.normal(graph, 1, rng), zoo.labels(graph, 1, rng, hidden=0.3)
+        value, gradient, converged = LOSSES[loss]()(wrapped(INFERENCE["trw"]), graph, theta, y)
+        assert_allclose(value, 0, rtol=0, atol=1e-12)
+        for part in gradient:
+            assert_allclose(part, 0, rtol=0, atol=1e-12)
+        assert converged.all()
+
+
+@pytest.mark.parametrize("loss", OF_THETA)
+def test_impossible_labels_have_no_likelihood_and_no_nan(loss):
+    graph = pack([zoo.SINGLES["lattice_2x2"], zoo.SINGLES["lattice_2x2"]])
+    theta = zoo.constant(graph, 2, None)
+    theta.unary[5, 1] = -np.inf
+    value, gradient, _ = LOSSES[loss]()(None, graph, theta, np.ones(8, dtype=np.int64))
+    assert np.isfinite(value[0]) and value[1] == np.inf
+    theta.unary[5] = -np.inf
+    for one in (gradient, LOSSES[loss]()(None, graph, theta, np.ones(8, dtype=np.int64))[1]):
+        assert not any(np.isnan(part).any() for part in one)

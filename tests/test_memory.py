@@ -229,9 +229,10 @@ def test_fits_resume_and_get_to_the_same_weights(loss, monkeypatch):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)
             est.fit(X, Y)
-        fitted[fits] = est, sum(counts)
+        # of one inference: how many a fit needs also depends on the path of the optimizer
+        fitted[fits] = est, np.mean(counts) if LOSSES[loss].needs else len(counts)
     (warm, few), (cold, many) = fitted[True], fitted[False]
-    assert few < many
+    assert few < many if LOSSES[loss].needs else few == many == 0
     assert_allclose(warm.loss_curve_[-1], cold.loss_curve_[-1], rtol=1e-4)
     assert_allclose(warm.edge_coef_, cold.edge_coef_, rtol=0, atol=0.05)
 

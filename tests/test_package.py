@@ -32,6 +32,7 @@ REGISTRIES = {
     losses.BaseLoss: losses.LOSSES,
     gradients.BaseGradient: gradients.GRADIENTS,
     optimizers.BaseOptimizer: optimizers.OPTIMIZERS,
+    optimizers.BaseSchedule: optimizers.SCHEDULES,
 }
 
 

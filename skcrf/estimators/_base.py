@@ -1,19 +1,16 @@
 """What all classifiers of fields have in common: they arrange the rooms and speak scikit-learn."""
 
-import warnings
 from abc import ABC, abstractmethod
 from numbers import Integral, Real
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin, _fit_context
 from sklearn.callback import CallbackSupportMixin
-from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
-from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 from sklearn.utils.metaestimators import available_if
-from sklearn.utils.validation import check_is_fitted
 
-from skcrf._examples import any_lazy, check_weights, is_lazy
+from skcrf._examples import check_weights, is_lazy
 from skcrf._labels import Labels, LazyLabels, sorted_classes
 from skcrf._registry import resolve
 from skcrf.estimators._batches import (
@@ -24,15 +21,14 @@ from skcrf.estimators._batches import (
     partition,
 )
 from skcrf.estimators._lazy import lazy_batches
-from skcrf.estimators._learning import Monitor, all_or_nothing, independent_weights
-from skcrf.estimators._predicting import Marginals, by_example, lazy_accuracy, map_examples
+from skcrf.estimators._learning import STARTS, Monitor, all_or_nothing, learn, weights_of
+from skcrf.estimators._predicting import PredictionMixin, warn_of
 from skcrf.features import Weights, zero_weights
 from skcrf.gradients import GRADIENTS, BaseGradient
 from skcrf.inference import INFERENCE, BaseInference
 from skcrf.losses import LOSSES, BaseLoss
-from skcrf.metrics import pooled_accuracy
 from skcrf.objective import Objective, workers
-from skcrf.optimizers import OPTIMIZERS, BaseOptimizer
+from skcrf.optimizers import OPTIMIZERS, SCHEDULES, BaseOptimizer, BaseSchedule
 
 
 def _is_incremental(estimator):
@@ -43,7 +39,7 @@ def _is_incremental(estimator):
     return True
 
 
-class BaseFieldClassifier(ClassifierMixin, CallbackSupportMixin, BaseEstimator, ABC):
+class BaseFieldClassifier(PredictionMixin, ClassifierMixin, CallbackSupportMixin, BaseEstimator, ABC):
     """Base class of the classifiers.
 
     Conventions
@@ -60,6 +56,7 @@ class BaseFieldClassifier(ClassifierMixin, CallbackSupportMixin, BaseEstimator, 
         "loss": LOSSES,
         "gradient": GRADIENTS,
         "optimizer": OPTIMIZERS,
+        "schedule": SCHEDULES,
     }
 
     _parameter_constraints = {
@@ -67,6 +64,8 @@ class BaseFieldClassifier(ClassifierMixin, CallbackSupportMixin, BaseEstimator, 
         "loss": [StrOptions(set(LOSSES)), BaseLoss],
         "gradient": [StrOptions(set(GRADIENTS)), BaseGradient],
         "optimizer": [StrOptions(set(OPTIMIZERS)), BaseOptimizer],
+        "schedule": [StrOptions(set(SCHEDULES)), BaseSchedule],
+        "init": [StrOptions({"auto", *STARTS}), HasMethods(["fit", "predict_proba"])],
         "alpha": [Interval(Real, 0, None, closed="left")],
         "fit_intercept": ["boolean"],
         "max_iter": [Interval(Integral, 1, None, closed="left")],
@@ -145,15 +144,14 @@ class BaseFieldClassifier(ClassifierMixin, CallbackSupportMixin, BaseEstimator, 
         """
         with all_or_nothing(self) as before:
             batches, shape = self._prepare(X, y, sample_weight, reset=True)
-            context = self._init_callback_context(max_subtasks=self.max_iter)
+            stages = self.schedule_.stages(sum(batch.n_examples for batch in batches), self.max_iter)
+            context = self._init_callback_context(max_subtasks=sum(max_iter for _, max_iter in stages))
             metadata = {} if sample_weight is None else {"sample_weight": sample_weight}
             told = {"estimator": self, "X": X, "y": y, "metadata": metadata}
             context.call_on_fit_task_begin(**told)
             with self._workers() as run:
                 objective = self._objective(batches, shape, run)
-                start = self._warm_start(before, shape) if self.warm_start else None
-                if start is None:
-                    start = independent_weights(objective, max_iter=self.max_iter, tol=self.tol)
+                start = self._start(objective, before)
                 self._learn(objective, start, Monitor(self, start, context, told))
             context.call_on_fit_task_end(**told, reconstruction_attributes=self._weights().fitted)
         return self
@@ -202,13 +200,21 @@ class BaseFieldClassifier(ClassifierMixin, CallbackSupportMixin, BaseEstimator, 
         self._pass = state, rng
         self._set_fitted(shape.unravel(w), [*([] if first else self.loss_curve_), value], converged=False)
 
+    def _start(self, objective, before):
+        """Choose the weights to start from; `before` are the attributes from before the fit."""
+        start = self._warm_start(before, objective.shape) if self.warm_start else None
+        init = self.loss_.starts_from if isinstance(self.init, str) and self.init == "auto" else self.init
+        if start is None and isinstance(init, str):
+            return STARTS[init](objective, max_iter=self.max_iter, tol=self.tol)
+        if start is None:
+            start = weights_of(init, objective.shape, self.classes_)
+        return start if self.fit_intercept else start._replace(intercept=np.zeros_like(start.intercept))
+
     def _warm_start(self, before, shape):
         """Return the weights from before the fit, None if they are those of another model."""
         if "coef_" not in before or not np.array_equal(before["classes_"], self.classes_):
             return None
         start = self._weights()
-        if not self.fit_intercept:
-            start = start._replace(intercept=np.zeros_like(start.intercept))
         return start if start.shapes() == shape.shapes() else None
 
     def _prepare(self, X, y, sample_weight, *, reset, classes=None):
@@ -287,30 +293,27 @@ class BaseFieldClassifier(ClassifierMixin, CallbackSupportMixin, BaseEstimator, 
 
     def _learn(self, objective, start, monitor):
         """Run the optimizer, set the fitted attributes, and tell if it did not converge."""
-        interrupted = False
-        try:
-            result = self.optimizer_.minimize(
-                objective,
-                start.ravel(),
-                max_iter=self.max_iter,
-                tol=self.tol,
-                callback=monitor,
-                rng=check_random_state(self.random_state),
-            )
-            w, finished, message = result.x, result.success, result.message
-        except KeyboardInterrupt:
-            w, finished, interrupted = monitor.best_w, False, True
+        result = learn(
+            objective,
+            start.ravel(),
+            optimizer=self.optimizer_,
+            schedule=self.schedule_,
+            max_iter=self.max_iter,
+            tol=self.tol,
+            monitor=monitor,
+            rng=check_random_state(self.random_state),
+        )
         if getattr(self.inference_, "tol", 0) > 0:
-            objective(w)  # the last evaluation need not have been of these weights, or of all examples
-        converged = bool(finished and objective.converged)
-        self._set_fitted(start.unravel(w), monitor.loss_curve, converged=converged)
-        if interrupted:
-            _warn("The fit was interrupted", "the best weights so far are kept")
-        elif not finished and not monitor.stopped:
-            problem = f"{type(self.optimizer_).__name__} did not converge ({message})"
-            _warn(problem, "raise max_iter or tol, or scale the features")
+            objective(result.x)  # the last evaluation need not have been of these weights, or of all examples
+        converged = bool(result.success and objective.converged)
+        self._set_fitted(start.unravel(result.x), monitor.loss_curve, converged=converged)
+        if result.success is None:
+            warn_of("The fit was interrupted", "the best weights so far are kept")
+        elif not result.success and not monitor.stopped:
+            problem = f"{type(self.optimizer_).__name__} did not converge ({result.message})"
+            warn_of(problem, "raise max_iter or tol, or scale the features")
         elif not objective.converged:
-            _warn(*self._not_inferred())
+            warn_of(*self._not_inferred())
 
     def _not_inferred(self):
         name = type(self.inference_).__name__
@@ -326,105 +329,6 @@ class BaseFieldClassifier(ClassifierMixin, CallbackSupportMixin, BaseEstimator, 
         self.loss_curve_ = loss_curve
         self.converged_ = converged
 
-    def _infer(self, X, Y, n_directions=0):
-        """Infer the marginals of the sites, or of the edges in so many directions."""
-        check_is_fitted(self)
-        if any_lazy(X, Y):
-            # One example each: how many would go together is known only after they were loaded.
-            parts, is_table = [[i] for i in range(len(X))], False
-            batches = lazy_batches(X, Y, self._reading(), parts, np.ones(len(X)))
-        else:
-            fields = self._read(X, reset=False)
-            known = None
-            if Y is not None:
-                labels = Labels(Y, fields.shapes, missing_label=self.missing_label)
-                known = labels.encode(self.classes_)
-            chosen = partition(np.arange(len(fields.shapes)), fields.sizes)
-            weight = np.ones(len(fields.shapes))
-            batches, is_table = make_batches(fields, known, self._reading(), chosen, weight), fields.is_table
-        with self._workers() as run:
-            results = run(
-                Marginals(self._weights(), self.inference_, n_directions), batches, title="inference"
-            )
-        if not all(converged for *_, converged in results):
-            _warn(*self._not_inferred())
-        return by_example(X, results, is_table=is_table)
-
-    def predict_proba(self, X, Y=None):
-        """Infer the marginals of every site.
-
-        Parameters
-        ----------
-        X : sequence of examples
-            What is seen; see the class.
-        Y : sequence of array-like, default=None
-            What is known: labels of some sites, hidden where masked or equal to `missing_label`. The
-            answer is then given these labels.
-
-        Returns
-        -------
-        P : sequence of ndarray of shape (..., n_classes)
-            Probabilities of the classes, in the order of `classes_`, in the kind of container X is.
-        """
-        return self._infer(X, Y)
-
-    def predict_log_proba(self, X, Y=None):
-        """Infer the logarithms of the marginals of every site.
-
-        Parameters
-        ----------
-        X : sequence of examples
-            What is seen; see the class.
-        Y : sequence of array-like, default=None
-            What is known, as for `predict_proba`.
-
-        Returns
-        -------
-        P : sequence of ndarray of shape (..., n_classes)
-            Log-probabilities of the classes.
-        """
-        with np.errstate(divide="ignore"):
-            return map_examples(np.log, self.predict_proba(X, Y))
-
-    def predict(self, X, Y=None):
-        """Predict the label of every site: the one of the largest marginal.
-
-        Parameters
-        ----------
-        X : sequence of examples
-            What is seen; see the class.
-        Y : sequence of array-like, default=None
-            What is known, as for `predict_proba`.
-
-        Returns
-        -------
-        labels : sequence of ndarray
-            Labels, in the kind of container that X is.
-        """
-        return map_examples(lambda p: self.classes_[np.argmax(p, axis=-1)], self.predict_proba(X, Y))
-
-    def score(self, X, y, sample_weight=None):
-        """Compute the pooled accuracy: the share of labelled sites that are predicted right.
-
-        Parameters
-        ----------
-        X : sequence of examples
-            What is seen; see the class.
-        y : sequence of array-like
-            True labels; hidden ones do not count.
-        sample_weight : array-like of shape (n_examples,), default=None
-            Weight of each example.
-
-        Returns
-        -------
-        score : float
-            Accuracy.
-        """
-        if any_lazy(X, y):
-            return lazy_accuracy(self.predict, X, y, sample_weight, self.missing_label)
-        labels = self.predict(X)
-        return pooled_accuracy(y, labels, missing_label=self.missing_label, sample_weight=sample_weight)
-
     def __sklearn_is_fitted__(self):
         return hasattr(self, "coef_")
 
@@ -432,7 +336,3 @@ class BaseFieldClassifier(ClassifierMixin, CallbackSupportMixin, BaseEstimator, 
         tags = super().__sklearn_tags__()
         tags.input_tags.three_d_array = True
         return tags
-
-
-def _warn(problem, advice):
-    warnings.warn(f"{problem}: {advice}.", ConvergenceWarning, stacklevel=5)

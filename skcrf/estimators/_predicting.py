@@ -1,14 +1,20 @@
 """From batches to predictions, example by example."""
 
+import warnings
 from typing import NamedTuple
 
 import numpy as np
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils.validation import check_is_fitted
 
-from skcrf._examples import Source, check_weights, like_container
-from skcrf._labels import check_shape, read_labels
+from skcrf._examples import Source, any_lazy, check_weights, like_container
+from skcrf._labels import Labels, check_shape, read_labels
+from skcrf.estimators._batches import make_batches, partition
+from skcrf.estimators._lazy import lazy_batches
 from skcrf.features import Weights, potentials
 from skcrf.graph import clamp
 from skcrf.inference import BaseInference
+from skcrf.metrics import pooled_accuracy
 
 # Examples that are predicted at a time where scores are summed up: their predictions are all that is kept.
 _TOGETHER = 16
@@ -145,3 +151,117 @@ def lazy_accuracy(predict, X, y, sample_weight, missing_label):
     if not total > 0:
         raise ValueError("No site counts: every label in y is hidden, or has weight 0 by sample_weight.")
     return right / total
+
+
+def warn_of(problem, advice):
+    """Warn that something did not converge.
+
+    Parameters
+    ----------
+    problem, advice : str
+        What is wrong, and what to do.
+    """
+    warnings.warn(f"{problem}: {advice}.", ConvergenceWarning, stacklevel=5)
+
+
+class PredictionMixin:
+    """What a fitted classifier of fields says of other examples."""
+
+    def _infer(self, X, Y, n_directions=0):
+        """Infer the marginals of the sites, or of the edges in so many directions."""
+        check_is_fitted(self)
+        if any_lazy(X, Y):
+            # One example each: how many would go together is known only after they were loaded.
+            parts, is_table = [[i] for i in range(len(X))], False
+            batches = lazy_batches(X, Y, self._reading(), parts, np.ones(len(X)))
+        else:
+            fields = self._read(X, reset=False)
+            known = None
+            if Y is not None:
+                labels = Labels(Y, fields.shapes, missing_label=self.missing_label)
+                known = labels.encode(self.classes_)
+            chosen = partition(np.arange(len(fields.shapes)), fields.sizes)
+            weight = np.ones(len(fields.shapes))
+            batches, is_table = make_batches(fields, known, self._reading(), chosen, weight), fields.is_table
+        with self._workers() as run:
+            results = run(
+                Marginals(self._weights(), self.inference_, n_directions), batches, title="inference"
+            )
+        if not all(converged for *_, converged in results):
+            warn_of(*self._not_inferred())
+        return by_example(X, results, is_table=is_table)
+
+    def predict_proba(self, X, Y=None):
+        """Infer the marginals of every site.
+
+        Parameters
+        ----------
+        X : sequence of examples
+            What is seen; see the class.
+        Y : sequence of array-like, default=None
+            What is known: labels of some sites, hidden where masked or equal to `missing_label`. The
+            answer is then given these labels.
+
+        Returns
+        -------
+        P : sequence of ndarray of shape (..., n_classes)
+            Probabilities of the classes, in the order of `classes_`, in the kind of container X is.
+        """
+        return self._infer(X, Y)
+
+    def predict_log_proba(self, X, Y=None):
+        """Infer the logarithms of the marginals of every site.
+
+        Parameters
+        ----------
+        X : sequence of examples
+            What is seen; see the class.
+        Y : sequence of array-like, default=None
+            What is known, as for `predict_proba`.
+
+        Returns
+        -------
+        P : sequence of ndarray of shape (..., n_classes)
+            Log-probabilities of the classes.
+        """
+        with np.errstate(divide="ignore"):
+            return map_examples(np.log, self.predict_proba(X, Y))
+
+    def predict(self, X, Y=None):
+        """Predict the label of every site: the one of the largest marginal.
+
+        Parameters
+        ----------
+        X : sequence of examples
+            What is seen; see the class.
+        Y : sequence of array-like, default=None
+            What is known, as for `predict_proba`.
+
+        Returns
+        -------
+        labels : sequence of ndarray
+            Labels, in the kind of container that X is.
+        """
+        return map_examples(lambda p: self.classes_[np.argmax(p, axis=-1)], self.predict_proba(X, Y))
+
+    def score(self, X, y, sample_weight=None):
+        """Compute the pooled accuracy: the share of labelled sites that are predicted right.
+
+        Parameters
+        ----------
+        X : sequence of examples
+            What is seen; see the class.
+        y : sequence of array-like
+            True labels; hidden ones do not count.
+        sample_weight : array-like of shape (n_examples,), default=None
+            Weight of each example.
+
+        Returns
+        -------
+        score : float
+            Accuracy.
+        """
+        if any_lazy(X, y):
+            return lazy_accuracy(self.predict, X, y, sample_weight, self.missing_label)
+        labels = self.predict(X)
+        return pooled_accuracy(y, labels, missing_label=self.missing_label, sample_weight=sample_weight)

@@ -93,7 +93,14 @@ class GridCRFClassifier(BaseFieldClassifier):
     gradient : {"backprop"} or BaseGradient, default="backprop"
         How the loss is differentiated through the inference.
     optimizer : {"lbfgs", "adam"} or BaseOptimizer, default="lbfgs"
-        How the loss is minimised. The start is the model without edges.
+        How the loss is minimised.
+    schedule : {"at_once", "doubling"} or BaseSchedule, default="at_once"
+        What the optimizer sees of the training set. "doubling" starts with a few images, and then takes twice
+        as many for half as many iterations until it has all: faster where there are many images.
+    init : {"auto", "independent", "zeros"}, the name of a loss or a fitted estimator, default="auto"
+        Where the optimizer starts: from the model without edges, from zeros, from the model that another loss
+        finds, or from the weights of another estimator. "auto" is what suits the loss: mostly the model
+        without edges.
     alpha : float, default=1e-3
         Strength of the ridge penalty ``alpha / 2 (||coef_||^2 + ||edge_coef_||^2)``, relative to the
         mean loss of a labelled pixel.
@@ -178,6 +185,8 @@ class GridCRFClassifier(BaseFieldClassifier):
         loss="univariate_logistic",
         gradient="backprop",
         optimizer="lbfgs",
+        schedule="at_once",
+        init="auto",
         alpha=1e-3,
         fit_intercept=True,
         connectivity=4,
@@ -196,6 +205,8 @@ class GridCRFClassifier(BaseFieldClassifier):
         self.loss = loss
         self.gradient = gradient
         self.optimizer = optimizer
+        self.schedule = schedule
+        self.init = init
         self.alpha = alpha
         self.fit_intercept = fit_intercept
         self.connectivity = connectivity

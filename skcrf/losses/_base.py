@@ -2,12 +2,7 @@
 
 from abc import ABC, abstractmethod
 
-import numpy as np
 from sklearn.base import BaseEstimator
-
-# Probabilities below this are not told apart: the reciprocal, and a sum of it over many sites, must not
-# overflow. A site whose label has less than that teaches nothing.
-_SMALLEST = 1e-300
 
 
 class BaseLoss(BaseEstimator, ABC):
@@ -17,13 +12,23 @@ class BaseLoss(BaseEstimator, ABC):
     -----------
     - y (n_nodes,) holds states, -1 where the label is hidden.
     - The value of an example is a sum over its labelled sites (or cliques), to be minimised.
+    - An example without a label costs nothing.
     - A loss knows neither features nor weights: its derivative is with respect to theta.
+
+    The class attributes are claims, and the test suite holds every class to them.
     """
 
     _parameter_constraints = {}
 
+    #: What is asked of the inference, and differentiated: a subset of {"mu", "log_z"}. Where it is empty, the
+    #: inference is never called.
+    needs = frozenset()
+    #: Graphs that the loss takes: "any", or "lattice" for lattices and graphs without edges.
+    graphs = "any"
     #: Whether the loss is a sum over sites, each of which can have a weight.
     site_weighted = False
+    #: What a fit starts from where the user does not say: "independent", or the loss to minimise first.
+    starts_from = "independent"
 
     def __call__(self, inference, graph, theta, y, site_weight=None):
         """Evaluate the loss and its derivative.
@@ -48,7 +53,7 @@ class BaseLoss(BaseEstimator, ABC):
         d_theta : Potentials
             Derivative of the sum of the values with respect to theta.
         converged : ndarray of shape (n_examples,)
-            Whether the inference did.
+            Whether the inference did; True for losses without one.
         """
         if site_weight is not None and not self.site_weighted:
             raise ValueError(
@@ -60,20 +65,3 @@ class BaseLoss(BaseEstimator, ABC):
     @abstractmethod
     def _evaluate(self, inference, graph, theta, y, site_weight):
         """Do the work of `__call__`."""
-
-
-def logistic(mass):
-    """Compute ``-log(mass)`` and its derivative.
-
-    Parameters
-    ----------
-    mass : ndarray
-        Probabilities.
-
-    Returns
-    -------
-    value, derivative : ndarray
-        Both finite, also at 0.
-    """
-    mass = np.maximum(mass, _SMALLEST)
-    return -np.log(mass), -1.0 / mass

@@ -1,16 +1,62 @@
-"""Losses of the clique marginals."""
+"""Losses of the clique marginals, D13 section 4.2.3."""
+
+from abc import abstractmethod
 
 import numpy as np
 
 from skcrf.graph import sum_by_example
-from skcrf.losses._base import BaseLoss, logistic
+from skcrf.losses._base import BaseLoss
+from skcrf.losses._judges import Smoothed, logistic, quadratic
 
 
-class CliqueLogistic(BaseLoss):
+class CliqueLoss(BaseLoss):
+    """A judge of the marginal of each clique: the edges, and nodes that have none.
+
+    An edge with one hidden end is judged by its marginal at the other end; what is all hidden does not count.
+    """
+
+    needs = frozenset({"mu"})
+
+    def _evaluate(self, inference, graph, theta, y, site_weight):
+        beliefs = inference.forward(graph, theta, edges=True)
+        value, d_edge_mu = self._judge_edges(beliefs.edge_mu, *y[graph.edges.T])
+        total = sum_by_example(value, graph.edge_example, graph)
+        alone = np.flatnonzero((np.diff(graph.incident_ptr) == 0) & (y >= 0))
+        d_mu = np.zeros_like(beliefs.mu)
+        value, d_mu[alone] = self._judge(beliefs.mu[alone], y[alone])
+        total += sum_by_example(value, graph.node_example[alone], graph)
+        return total, inference.backward(beliefs, d_mu=d_mu, d_edge_mu=d_edge_mu), beliefs.converged
+
+    def _judge_edges(self, edge_mu, first, second):
+        """Judge every edge by those of its ends whose labels, `first` and `second`, are known."""
+        n_states = edge_mu.shape[1]
+        value, d_edge_mu = np.zeros(len(edge_mu)), np.zeros_like(edge_mu)
+
+        both = np.flatnonzero((first >= 0) & (second >= 0))
+        pairs = edge_mu[both].reshape(-1, n_states**2)
+        value[both], d_pairs = self._judge(pairs, first[both] * n_states + second[both])
+        d_edge_mu[both] = d_pairs.reshape(-1, n_states, n_states)
+
+        for known, hidden, axis in ((first, second, 2), (second, first, 1)):
+            one = np.flatnonzero((known >= 0) & (hidden < 0))
+            value[one], d_end = self._judge(edge_mu[one].sum(axis=axis), known[one])
+            d_edge_mu[one] = np.expand_dims(d_end, axis)
+        return value, d_edge_mu
+
+    @abstractmethod
+    def _judge(self, p, target):
+        """Judge rows of probabilities (n, m); return the value of each row and its derivative."""
+
+
+class CliqueLogistic(CliqueLoss):
     """Clique logistic loss: minus the log of the marginal of each pair of labels, D13 section 4.2.3.
 
     Asks for pairs of neighbours to be right together, which identifies the model where the univariate
     loss may not. Cliques are the edges, and nodes that have none. A hidden end of an edge is summed out.
+
+    See Also
+    --------
+    UnivariateLogistic : The same for single labels.
 
     Examples
     --------
@@ -24,22 +70,56 @@ class CliqueLogistic(BaseLoss):
     array([2.079])
     """
 
-    def _evaluate(self, inference, graph, theta, y, site_weight):
-        beliefs = inference.forward(graph, theta, edges=True)
-        # What agrees with the labels: one state where there is a label, all where it is hidden.
-        agrees = (y[:, None] < 0) | (y[:, None] == np.arange(theta.unary.shape[1]))
+    _judge = staticmethod(logistic)
 
-        i, j = graph.edges.T
-        known = (y[i] >= 0) | (y[j] >= 0)
-        pairs = agrees[i, :, None] & agrees[j, None, :]
-        value, d_mass = logistic((beliefs.edge_mu * pairs).sum(axis=(1, 2)))
-        total = sum_by_example(value * known, graph.edge_example, graph)
-        d_edge_mu = pairs * (d_mass * known)[:, None, None]
 
-        alone = np.flatnonzero((np.diff(graph.incident_ptr) == 0) & (y >= 0))
-        value, d_mass = logistic(beliefs.mu[alone, y[alone]])
-        total += sum_by_example(value, graph.node_example[alone], graph)
-        d_mu = np.zeros_like(beliefs.mu)
-        d_mu[alone, y[alone]] = d_mass
+class CliqueQuadratic(CliqueLoss):
+    """Clique quadratic loss: the squared distance of each pair's marginal from its labels, D13 section 4.2.3.
 
-        return total, inference.backward(beliefs, d_mu=d_mu, d_edge_mu=d_edge_mu), beliefs.converged
+    Cliques are the edges, and nodes that have none. A hidden end of an edge is summed out.
+
+    See Also
+    --------
+    UnivariateQuadratic : The same for single labels.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skcrf.graph import Potentials, chain
+    >>> from skcrf.inference import Tree
+    >>> from skcrf.losses import CliqueQuadratic
+    >>> theta = Potentials(np.zeros((3, 2)), np.zeros((1, 2, 2)))
+    >>> value, d_theta, converged = CliqueQuadratic()(Tree(), chain(3), theta, np.array([0, 1, -1]))
+    >>> value.round(3)
+    array([1.25])
+    """
+
+    _judge = staticmethod(quadratic)
+
+
+class CliqueSmoothed(Smoothed, CliqueLoss):
+    """Smoothed classification error of cliques: about the number of wrong pairs of labels, D13 section 4.2.3.
+
+    A pair is wrong where another pair of labels has a larger marginal. Cliques are the edges, and nodes that
+    have none. A hidden end of an edge is summed out.
+
+    Parameters
+    ----------
+    alpha : float, default=15.0
+        Steepness of the step, above 0, as for `SmoothedClassification`.
+
+    See Also
+    --------
+    SmoothedClassification : The same for single labels.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skcrf.graph import Potentials, chain
+    >>> from skcrf.inference import Tree
+    >>> from skcrf.losses import CliqueSmoothed
+    >>> theta = Potentials(np.zeros((3, 2)), np.zeros((1, 2, 2)))
+    >>> value, d_theta, converged = CliqueSmoothed()(Tree(), chain(3), theta, np.array([0, 1, -1]))
+    >>> value.round(3)
+    array([1.])
+    """

@@ -1,8 +1,12 @@
-"""The likelihood and its surrogates."""
+"""The likelihood and its surrogates: differences of two log-partition functions."""
 
 import numpy as np
+from sklearn.utils._param_validation import StrOptions
 
-from skcrf.graph import Potentials, clamp, score, score_vjp
+from skcrf._registry import resolve
+from skcrf.gradients import Backprop
+from skcrf.graph import Potentials, clamp, score, score_vjp, sum_by_example
+from skcrf.inference import INFERENCE, BaseInference
 from skcrf.losses._base import BaseLoss
 
 
@@ -13,6 +17,10 @@ class Likelihood(BaseLoss):
     truncated one (D13 section 7.3) where it is truncated: then give it iterations enough, as with too few
     it diverges. Hidden labels are summed out: the loss is the difference of two log-partition functions,
     of which one has the labels clamped (Eq 21).
+
+    See Also
+    --------
+    EM : The same with another inference where labels are clamped.
 
     Examples
     --------
@@ -26,16 +34,82 @@ class Likelihood(BaseLoss):
     array([1.386])
     """
 
+    needs = frozenset({"log_z"})
+
     def _evaluate(self, inference, graph, theta, y, site_weight):
-        one = np.ones(graph.n_examples)
-        free = inference.forward(graph, theta)
-        d_free = inference.backward(free, d_log_z=one)
-        if (y >= 0).all():  # one configuration is left, whose score needs no inference
-            log_z, converged = score(graph, theta, y), True
-            d_clamped = score_vjp(graph, theta, np.eye(theta.unary.shape[1])[y], one)
-        else:
-            clamped = inference.forward(graph, clamp(theta, y))
-            log_z, converged = clamped.log_z, clamped.converged
-            d_clamped = inference.backward(clamped, d_log_z=one)
-        d_theta = Potentials(d_free.unary - d_clamped.unary, d_free.tables - d_clamped.tables)
-        return free.log_z - log_z, d_theta, free.converged & converged
+        return _difference(inference, inference, graph, theta, y)
+
+
+class EM(BaseLoss):
+    """Surrogate EM: the likelihood with an inference of its own where labels are clamped, D13 section 4.1.2.
+
+    The log-partition function of the free field comes from the inference of the estimator, that of the field
+    with the known labels clamped from another. With "trw", converged, for the first and "mean_field" for the
+    second, the loss is never below the true minus log-likelihood of the known labels: the one bounds from
+    above what is added, the other from below what is subtracted. Where all labels are known, this is
+    `Likelihood`. Examples without a label cost nothing.
+
+    Parameters
+    ----------
+    clamped : str or BaseInference, default="mean_field"
+        The inference of the field with clamped labels, by name or as an instance. Its derivative is obtained
+        in the way that is chosen for the other.
+
+    See Also
+    --------
+    Likelihood : The same inference for both.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skcrf.graph import Potentials, chain
+    >>> from skcrf.inference import Tree
+    >>> from skcrf.losses import EM
+    >>> theta = Potentials(np.zeros((3, 2)), np.eye(2)[None])
+    >>> value, d_theta, converged = EM()(Tree(), chain(3), theta, np.array([0, -1, -1]))
+    >>> value.round(3)
+    array([0.781])
+    >>> EM(clamped="tree")(Tree(), chain(3), theta, np.array([0, -1, -1]))[0].round(3)
+    array([0.693])
+    """
+
+    _parameter_constraints = {"clamped": [StrOptions(set(INFERENCE)), BaseInference]}
+
+    needs = frozenset({"log_z"})
+
+    def __init__(self, clamped="mean_field"):
+        self.clamped = clamped
+
+    def _evaluate(self, inference, graph, theta, y, site_weight):
+        # The strategy around the inference is put around the other as well.
+        wrap = getattr(inference, "wrap", Backprop().wrap)
+        return _difference(inference, wrap(resolve(INFERENCE, self.clamped, name="clamped")), graph, theta, y)
+
+
+def _difference(inference, clamped_inference, graph, theta, y):
+    """log_z of the free field minus log_z with the labels clamped (D13 Eq 21), derivative, convergence."""
+    counts = (sum_by_example(y >= 0, graph.node_example, graph) > 0).astype(np.float64)
+    free = inference.forward(graph, theta)
+    d_free = inference.backward(free, d_log_z=counts)
+    log_z, d_clamped, converged = _clamped(clamped_inference, graph, theta, y, counts)
+    d_theta = Potentials(d_free.unary - d_clamped.unary, d_free.tables - d_clamped.tables)
+    return counts * (free.log_z - log_z), d_theta, free.converged & converged
+
+
+def _clamped(inference, graph, theta, y, d_log_z):
+    """log_z with the labels clamped, its derivative, and whether the inference converged.
+
+    Where an example has all its labels one configuration is left, whose score needs no inference, whatever
+    others are in the batch.
+    """
+    known = sum_by_example(y < 0, graph.node_example, graph) == 0
+    one_hot = np.eye(theta.unary.shape[1])[y]
+    if known.all():
+        return score(graph, theta, y), score_vjp(graph, theta, one_hot, d_log_z), known
+    beliefs = inference.forward(graph, clamp(theta, y))
+    d_theta = inference.backward(beliefs, d_log_z=d_log_z * ~known)
+    if not known.any():
+        return beliefs.log_z, d_theta, beliefs.converged
+    d_score = score_vjp(graph, theta, one_hot, d_log_z * known)
+    d_theta = Potentials(d_theta.unary + d_score.unary, d_theta.tables + d_score.tables)
+    return np.where(known, score(graph, theta, y), beliefs.log_z), d_theta, known | beliefs.converged

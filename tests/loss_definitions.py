@@ -1,0 +1,187 @@
+"""What every loss is, slow and obvious, and which of them take what."""
+
+import itertools
+
+import numpy as np
+import pytest
+import reference
+import zoo
+
+from skcrf.gradients import GRADIENTS
+from skcrf.graph import clamp
+from skcrf.inference import INFERENCE
+from skcrf.losses import LOSSES
+
+TRUNCATED = {"max_iter": 2}
+FIXED_POINT = {"max_iter": 3000, "tol": 1e-13}
+
+
+def wrapped(cls, **parameters):
+    return GRADIENTS["backprop"]().wrap(zoo.build(cls, **parameters))
+
+
+def takes(loss, graph):
+    """Whether a loss claims to take a graph."""
+    drawn = (graph.shapes[:, 0] > 0) | (np.diff(graph.edge_ptr) == 0)
+    return LOSSES[loss].graphs == "any" or drawn.all()
+
+
+def cases(*titles):
+    """Every loss with every inference on every graph that neither refuses; with one where it calls none."""
+    return [
+        pytest.param(loss, cls, zoo.GRAPHS[title], id=f"{loss}-{name}-{title}")
+        for loss in LOSSES
+        for name, cls in INFERENCE.items()
+        for title in titles
+        if "max_iter" in cls().get_params() or cls.exact_on == "any" or reference.is_forest(zoo.GRAPHS[title])
+        if takes(loss, zoo.GRAPHS[title]) and (LOSSES[loss].needs or name == "bruteforce")
+    ]
+
+
+def by_example(graph, terms):
+    """Sum (node, value) pairs over examples."""
+    total = np.zeros(graph.n_examples)
+    for node, value in terms:
+        total[np.searchsorted(graph.node_ptr, node, side="right") - 1] += value
+    return total
+
+
+# ---------------------------------------------------------------------------------------- definitions
+
+
+def logistic(p, right):
+    return -np.log(p[right])
+
+
+def quadratic(p, right):
+    return sum((p[x] - (x == right)) ** 2 for x in range(len(p)))
+
+
+def smoothed(p, right):
+    others = [p[x] for x in range(len(p)) if x != right]
+    return 1 / (1 + np.exp(-15.0 * (max(others) - p[right]))) if others else 0.0
+
+
+def univariate(judge):
+    def value(graph, mu, edge_mu, y):
+        return by_example(graph, [(i, judge(mu[i], y[i])) for i in range(graph.n_nodes) if y[i] >= 0])
+
+    return value
+
+
+def clique(judge):
+    def value(graph, mu, edge_mu, y):
+        terms, k = [], mu.shape[1]
+        for e, (i, j) in enumerate(graph.edges):
+            if y[i] >= 0 and y[j] >= 0:
+                terms.append((i, judge(edge_mu[e].ravel(), y[i] * k + y[j])))
+            elif y[i] >= 0:
+                terms.append((i, judge(np.array([sum(edge_mu[e, a, :]) for a in range(k)]), y[i])))
+            elif y[j] >= 0:
+                terms.append((i, judge(np.array([sum(edge_mu[e, :, b]) for b in range(k)]), y[j])))
+        for i in set(range(graph.n_nodes)) - set(graph.edges.ravel().tolist()):
+            if y[i] >= 0:
+                terms.append((i, judge(mu[i], y[i])))
+        return by_example(graph, terms)
+
+    return value
+
+
+def likelihood_of(graph, theta, y, nodes):
+    """Minus log p(labels of some nodes | labels of all others), hidden others left out, by enumeration.
+
+    The hidden ones among the nodes are summed out.
+    """
+    allowed = [range(theta.unary.shape[1]) if i in nodes else [y[i]] for i in range(graph.n_nodes)]
+    free, agreeing = [], []
+    for x in itertools.product(*allowed):
+        score = sum(theta.unary[i, x[i]] for i in nodes)
+        for e, (i, j) in enumerate(graph.edges):
+            if (i in nodes or j in nodes) and x[i] >= 0 and x[j] >= 0:
+                score += theta.tables[graph.edge_table[e], x[i], x[j]]
+        free.append(score)
+        if all(y[i] < 0 or x[i] == y[i] for i in nodes):
+            agreeing.append(score)
+    return reference.logsumexp(np.array(free)) - reference.logsumexp(np.array(agreeing))
+
+
+def pseudolikelihood(graph, theta, y):
+    return by_example(
+        graph, [(i, likelihood_of(graph, theta, y, {i})) for i in range(graph.n_nodes) if y[i] >= 0]
+    )
+
+
+def patch_pseudolikelihood(graph, theta, y, size=2):
+    terms = []
+    for (height, width), first, last in zip(
+        graph.shapes, graph.node_ptr[:-1], graph.node_ptr[1:], strict=True
+    ):
+        patches = {}
+        for node in range(first, last):
+            row, column = divmod(node - first, width) if height > 0 else (node, 0)
+            patches.setdefault((row // size, column // size), set()).add(node)
+        for nodes in patches.values():
+            if any(y[i] >= 0 for i in nodes):
+                terms.append((first, likelihood_of(graph, theta, y, nodes)))
+    return by_example(graph, terms)
+
+
+def piecewise(graph, theta, y, pieces="cliques"):
+    degree = np.bincount(graph.edges.ravel(), minlength=graph.n_nodes)
+    terms, k = [], theta.unary.shape[1]
+    for e, (i, j) in enumerate(graph.edges):
+        if y[i] < 0 and y[j] < 0:
+            continue
+        free, agreeing = [], []
+        for a, b in itertools.product(range(k), repeat=2):
+            score = theta.tables[graph.edge_table[e], a, b]
+            if pieces == "shared":
+                score += theta.unary[i, a] / degree[i] + theta.unary[j, b] / degree[j]
+            free.append(score)
+            if y[i] in (-1, a) and y[j] in (-1, b):
+                agreeing.append(score)
+        terms.append((i, reference.logsumexp(np.array(free)) - reference.logsumexp(np.array(agreeing))))
+    for i in range(graph.n_nodes):
+        if y[i] >= 0 and (pieces == "cliques" or degree[i] == 0):
+            terms.append((i, reference.logsumexp(theta.unary[i]) - theta.unary[i, y[i]]))
+    return by_example(graph, terms)
+
+
+def difference(clamped=None):
+    """log_z of the inference minus log_z with the labels clamped, by another if one is given."""
+
+    def value(inference, graph, theta, y):
+        labelled = by_example(graph, enumerate(y >= 0))
+        log_z = inference.forward(graph, theta).log_z
+        return (labelled > 0) * (log_z - (clamped or inference).forward(graph, clamp(theta, y)).log_z)
+
+    return value
+
+
+#: The losses that are functions of the marginals.
+OF_MARGINALS = {
+    "univariate_logistic": univariate(logistic),
+    "univariate_quadratic": univariate(quadratic),
+    "smoothed_classification": univariate(smoothed),
+    "clique_logistic": clique(logistic),
+    "clique_quadratic": clique(quadratic),
+    "clique_smoothed": clique(smoothed),
+}
+#: The losses that are differences of log-partition functions.
+OF_LOG_Z = {"likelihood": difference(), "em": difference(INFERENCE["mean_field"]())}
+#: The losses that ask no inference.
+OF_THETA = {
+    "pseudolikelihood": pseudolikelihood,
+    "patch_pseudolikelihood": patch_pseudolikelihood,
+    "piecewise": piecewise,
+}
+
+
+def defined(loss, inference, graph, theta, y):
+    """The value of a loss by its definition, with what an inference says."""
+    if loss in OF_THETA:
+        return OF_THETA[loss](graph, theta, y)
+    if loss in OF_LOG_Z:
+        return OF_LOG_Z[loss](inference, graph, theta, y)
+    beliefs = inference.forward(graph, theta, edges=True)
+    return OF_MARGINALS[loss](graph, beliefs.mu, beliefs.edge_mu, y)
