@@ -85,12 +85,14 @@ class GridCRFClassifier(BaseFieldClassifier):
 
     Parameters
     ----------
-    inference : {"trw", "bp", "mean_field", "tree", "bruteforce"} or BaseInference, default="trw"
+    inference : str or BaseInference, default="trw"
         How marginals are computed, in learning and in prediction alike. By default ten iterations of
         tree-reweighted belief propagation.
-    loss : {"univariate_logistic", "clique_logistic", "likelihood"} or BaseLoss, default="univariate_logistic"
-        What is minimised.
-    gradient : {"backprop"} or BaseGradient, default="backprop"
+    loss : str or BaseLoss, default="univariate_logistic"
+        What is minimised: a name in `skcrf.losses.LOSSES`, or an instance. Losses of the marginals, such as
+        "univariate_logistic" and "clique_logistic", the "likelihood" and its surrogates, and losses that call
+        no inference, such as "pseudolikelihood".
+    gradient : str or BaseGradient, default="backprop"
         How the loss is differentiated through the inference.
     optimizer : {"lbfgs", "adam"} or BaseOptimizer, default="lbfgs"
         How the loss is minimised.

@@ -37,6 +37,8 @@ class Smoothed:
 
     _parameter_constraints = {"alpha": [Interval(Real, 0, None, closed="neither")]}
 
+    starts_from = "univariate_logistic"  # as in D10 section 4: it is flat where labels are far from decided
+
     def __init__(self, alpha=15.0):
         self.alpha = alpha
 
