@@ -70,7 +70,7 @@ def timed(name, jobs, budget):
 
 def infer(problem, iterations):
     """Return a job: truncated inference."""
-    return lambda: TRW(rho=0.5, max_iter=iterations).forward(*problem) and None
+    return lambda: TRW(max_iter=iterations).forward(*problem) and None
 
 
 def fit(n_images, shape, n_jobs=1):
@@ -83,9 +83,9 @@ def fit(n_images, shape, n_jobs=1):
 
 def time_curves(sizes):
     """Measure how time grows."""
-    lattices = {h * (3 * h // 2): lattice_problem(h, 3 * h // 2, 2) for h in sizes.sides}
+    lattices = {h * (3 * h // 2): lattice_problem(h, 3 * h // 2, 5) for h in sizes.sides}
     yield timed("pixels", {n: infer(problem, 10) for n, problem in lattices.items()}, sizes.budget)
-    problem = lattice_problem(*sizes.shape, 2)
+    problem = lattice_problem(*sizes.shape, 5)
     yield timed("iterations", {n: infer(problem, n) for n in sizes.iterations}, sizes.budget)
     yield timed("images", {n: fit(n, sizes.shape) for n in sizes.images}, sizes.budget)
 

@@ -267,6 +267,7 @@ def fit_rows(settings):
     yield at_least("two threads over images", times["one"] / times["two"], 1.8)
 
     size = ("--images", settings.images, "--shape", *settings.shape, "--features", 10)
+    child(*size, "--steps", 1)  # compiles what is not on disk yet, which would count as memory
     told = child(*size, "--steps", 5)
     outside = 100 * (1 - told["inference"] / told["seconds"][0])
     yield at_most(f"fit of {settings.images} images: outside the inference", outside, 15, "%")
