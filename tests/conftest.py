@@ -24,6 +24,7 @@ CORE = {
     "test_many_fields",
     "test_numerics",
     "test_arrays",
+    "test_trw_s",
 }
 
 
