@@ -115,7 +115,7 @@ def test_parts_that_are_not_connected_have_weights_of_their_own():
 
 
 def test_lattices_are_done_by_rows(seed):
-    """Waves across the lattice do what a loop over its rows does, to the last bit but few."""
+    """Pixel by pixel, with the weights that are known for it; not by the tiles, whose schedule is another."""
     rng = np.random.default_rng(seed)
     for connectivity in (4, 8):
         graph = lattice(4, 3, connectivity=connectivity)

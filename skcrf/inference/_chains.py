@@ -10,7 +10,6 @@ from typing import NamedTuple
 import numpy as np
 
 from skcrf._numerics import kernel
-from skcrf.inference._pairwise import breadth_first
 
 
 class Chains(NamedTuple):
@@ -54,27 +53,50 @@ def monotonic_chains(graph):
 @kernel
 def _chains(graph):
     n_nodes = len(graph.node_order)
-    sequence, arrival, _ = breadth_first(graph)
-    rank, marks = np.empty(n_nodes, np.int64), np.zeros(n_nodes, np.bool_)
+    sequence, rank = np.arange(n_nodes), np.empty(n_nodes, np.int64)
+    visits, arrival = np.zeros(n_nodes, np.int64), np.empty(n_nodes, np.int64)
     rho, inward = np.ones(len(graph.edges)), np.empty(len(graph.edges), np.int64)
     for example in range(len(graph.node_ptr) - 1):
         first, end = graph.node_ptr[example], graph.node_ptr[example + 1]
-        while first < end:
-            last, n_messages = first, 0
-            while last < end and (last == first or arrival[sequence[last]] >= 0):
-                node = sequence[last]
+        if graph.shapes[example].min() > 1:
+            most = _count(graph, sequence[first:end], rank)
+            _weigh(graph, sequence[first:end], rank, 1.0 / most, rho, inward)
+            continue
+        for root in range(graph.node_ptr[example], end):
+            if visits[root] > 0:
+                continue
+            last = first + _breadth_first(graph, root, visits, arrival, sequence[first:end])
+            part, n_messages = sequence[first:last], 0
+            for node in part:
                 n_messages += graph.incident_ptr[node + 1] - graph.incident_ptr[node]
-                last += 1
-            if n_messages == 2 * (last - first - 1):
-                _take_tree(sequence[first:last], arrival, inward)
-                _count(graph, sequence[first:last], rank)
+            if n_messages == 2 * (len(part) - 1):
+                _take_tree(part, arrival, inward)
+                _count(graph, part, rank)
             else:
-                is_lattice = graph.shapes[example, 0] > 0
-                most = _take_order(graph, sequence[first:last], is_lattice, marks, rank)
-                _weigh(graph, sequence[first:last], rank, 1.0 / most, rho, inward)
+                most = _take_order(graph, part, visits, arrival, rank)
+                _weigh(graph, part, rank, 1.0 / most, rho, inward)
             first = last
-        _by_level(graph, sequence[graph.node_ptr[example] : end], rank)
     return _passes(graph, sequence, rank), rho, inward
+
+
+@kernel
+def _breadth_first(graph, root, visits, arrival, out):
+    """Visit what is connected with a node once more, and return how many nodes that are.
+
+    Leaves the nodes in `out`, and for each but the root the message that brought the visit in `arrival`.
+    """
+    round_ = visits[root] + 1
+    out[0], visits[root], n_found, n_done = root, round_, 1, 0
+    while n_done < n_found:
+        node = out[n_done]
+        n_done += 1
+        for p in range(graph.incident_ptr[node], graph.incident_ptr[node + 1]):
+            onward = graph.incident[p] ^ 1
+            neighbour = graph.edges[onward >> 1, onward & 1]
+            if visits[neighbour] < round_:
+                out[n_found], visits[neighbour], arrival[neighbour] = neighbour, round_, onward
+                n_found += 1
+    return n_found
 
 
 @kernel
@@ -87,33 +109,15 @@ def _take_tree(nodes, arrival, inward):
 
 
 @kernel
-def _take_order(graph, nodes, is_lattice, marks, rank):
+def _take_order(graph, nodes, visits, arrival, rank):
     """Put the nodes of a connected part in the order to use; returns the most chains at a node."""
-    far = nodes[-1]
+    other, far = np.empty_like(nodes), nodes[-1]
     nodes.sort()
-    most = _count(graph, nodes, rank)
-    if is_lattice:
-        return most
     # From the middle of a graph, all that is around would come later.
-    other = _breadth_first_from(graph, far, len(nodes), marks)
-    if _count(graph, other, rank) < most:
+    _breadth_first(graph, far, visits, arrival, other)
+    if _count(graph, other, rank) < _count(graph, nodes, rank):
         nodes[:] = other
     return _count(graph, nodes, rank)
-
-
-@kernel
-def _breadth_first_from(graph, start, n_nodes, marks):
-    order, last = np.empty(n_nodes, np.int64), 1
-    order[0], marks[start] = start, True
-    for first in range(n_nodes):
-        node = order[first]
-        for p in range(graph.incident_ptr[node], graph.incident_ptr[node + 1]):
-            message = graph.incident[p]
-            neighbour = graph.edges[message >> 1, 1 - (message & 1)]
-            if not marks[neighbour]:
-                order[last], marks[neighbour] = neighbour, True
-                last += 1
-    return order
 
 
 @kernel
@@ -141,31 +145,6 @@ def _weigh(graph, nodes, rank, weight, rho, inward):
             rho[message >> 1] = weight
             if rank[graph.edges[message >> 1, 1 - (message & 1)]] > rank[node]:
                 inward[message >> 1] = message
-
-
-@kernel
-def _by_level(graph, nodes, rank):
-    """Sort nodes by the most edges that lead up to them from before.
-
-    That is another order that makes the same chains. In it, neighbours in the sequence seldom wait for each
-    other, and their messages can be sent at once.
-    """
-    level, most = np.zeros(len(nodes), np.int64), 0
-    base = nodes.min() if len(nodes) else 0
-    for node in nodes:
-        for p in range(graph.incident_ptr[node], graph.incident_ptr[node + 1]):
-            message = graph.incident[p]
-            neighbour = graph.edges[message >> 1, 1 - (message & 1)]
-            if rank[neighbour] < rank[node]:
-                level[node - base] = max(level[node - base], level[neighbour - base] + 1)
-        most = max(most, level[node - base])
-    start = np.zeros(most + 2, np.int64)
-    for node in nodes:
-        start[level[node - base] + 1] += 1
-    start = np.cumsum(start)
-    for node in nodes.copy():
-        nodes[start[level[node - base]]] = node
-        start[level[node - base]] += 1
 
 
 @kernel
