@@ -164,7 +164,7 @@ def test_one_iteration_is_exact_without_cycles(graph, max_iter, seed):
 
 
 def test_bound_on_a_large_lattice_never_rises(seed):
-    side = 6 if config.DISABLE_JIT else 30
+    side = 4 if config.DISABLE_JIT else 30
     for connectivity in (4, 8):
         graph = lattice(side, side, connectivity=connectivity)
         for strength in (1.0, -3.0, 10.0):
