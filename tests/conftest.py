@@ -25,6 +25,7 @@ CORE = {
     "test_many_fields",
     "test_numerics",
     "test_arrays",
+    "test_trw_s",
 }
 
 

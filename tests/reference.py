@@ -151,10 +151,11 @@ def mean_field_objective(graph, theta, mu):
 
 
 def trw(graph, theta, rho, n_iter, *, damping=0.0):
-    """Run `n_iter` iterations of D13 Eq 18 from uniform messages; return mu and edge_mu.
+    """Run `n_iter` iterations of D13 Eq 18 from uniform messages; return mu, edge_mu and the messages.
 
     `damping` is the share of the old message that is kept, in the log domain.
-    Message 2 e + s goes from edge e to its end edges[e, s]; they are visited in the order of the schedule.
+    Message (e, s) goes from edge e to its end edges[e, s]; they are visited in the order of the schedule,
+    where it has the number 2 e + s.
     """
     k = theta.unary.shape[1]
     rho = np.broadcast_to(np.asarray(rho, dtype=float), len(graph.edges))
@@ -188,7 +189,71 @@ def trw(graph, theta, rho, n_iter, *, damping=0.0):
     mu = np.array([product_at(i) for i in range(len(graph.node_order))])
     edge_mu = np.array([factor(e) * np.outer(cavity(e, 0), cavity(e, 1)) for e in range(len(graph.edges))])
     edge_mu = edge_mu.reshape(-1, k, k)
-    return mu / mu.sum(axis=1, keepdims=True), edge_mu / edge_mu.sum(axis=(1, 2), keepdims=True)
+    mu, edge_mu = mu / mu.sum(axis=1, keepdims=True), edge_mu / edge_mu.sum(axis=(1, 2), keepdims=True)
+    return mu, edge_mu, message
+
+
+def trees_of(part, rho, later):
+    """Divide the edges of an example into trees, each a pair of nodes and edges.
+
+    A connected part whose edges have weight 1 is a tree by itself. Elsewhere edges make chains: `later` gives
+    the later end of each edge, and an edge goes on with one that starts where it ends.
+    """
+    n_nodes, edges = len(part.unary), part.edges.tolist()
+    whole = [e for e in range(len(edges)) if rho[e] == 1]
+    trees = [] if not whole else [(sorted({i for e in whole for i in edges[e]}), whole)]
+    waiting = {i: [] for i in range(n_nodes)}  # edges that start at a node
+    for e in range(len(edges)):
+        if e not in whole:
+            waiting[sum(edges[e]) - later[e]].append(e)
+    arrivals = {i: [e for e in range(len(edges)) if later[e] == i and e not in whole] for i in range(n_nodes)}
+    starts = [e for i in range(n_nodes) for e in waiting[i][len(arrivals[i]) :]]
+    following = {
+        e: onward for i in range(n_nodes) for e, onward in zip(arrivals[i], waiting[i], strict=False)
+    }
+    for e in starts:
+        chain = [e]
+        while chain[-1] in following:
+            chain.append(following[chain[-1]])
+        trees.append((sorted({i for e in chain for i in edges[e]}), chain))
+    return trees
+
+
+def dual(graph, theta, rho, message, later):
+    """Sum rho_T log Z(theta_T) over trees, by enumerating each, where messages share theta among them.
+
+    `message` is what `trw` returned, `later` the later end of each edge. Trees must hold at least one edge;
+    what is missing from the weights of a node to 1 is that of a tree of its own.
+    """
+    answers = []
+    for example, part in enumerate(parts(graph, theta)):
+        first, offset = graph.node_ptr[example], graph.edge_ptr[example]
+        own = {(e - offset, s): m for (e, s), m in message.items() if 0 <= e - offset < len(part.edges)}
+        weight = np.broadcast_to(np.asarray(rho, dtype=float), len(graph.edges))[offset:][: len(part.edges)]
+        with np.errstate(divide="ignore"):
+            told = {key: np.log(m) for key, m in own.items()}
+        b = part.unary.copy()
+        for (e, s), m in told.items():
+            b[part.edges[e, s]] += weight[e] * m
+        left, value = np.ones(len(b)), 0.0
+        trees = trees_of(part, weight, later[offset:][: len(part.edges)] - first)
+        assert sorted(e for _, chosen in trees for e in chosen) == list(range(len(part.edges)))
+        for nodes, chosen in trees:
+            rho_tree, place = weight[chosen[0]], {i: n for n, i in enumerate(nodes)}
+            unary = b[nodes].copy()
+            for e in chosen:
+                for s in (0, 1):
+                    # what is impossible is so for every tree
+                    m = told[e, s]
+                    unary[place[part.edges[e, s]]] -= np.where(m > -np.inf, m, 0.0)
+            edges = np.array([[place[i] for i in part.edges[e]] for e in chosen])
+            tree = Part(unary, edges, part.tables[chosen] / rho_tree)
+            value += rho_tree * logsumexp(scores(tree, configurations(tree)))
+            left[nodes] -= rho_tree
+        assert left.min() > -1e-12
+        value += sum(weight * logsumexp(row) for weight, row in zip(left, b, strict=True) if weight > 1e-12)
+        answers.append(value)
+    return np.array(answers)
 
 
 def mean_field(graph, theta, n_iter):

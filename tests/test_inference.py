@@ -10,6 +10,7 @@ from sklearn.base import clone
 
 from skcrf.graph import Potentials, from_edges, pack, score
 from skcrf.inference import INFERENCE
+from skcrf.inference._chains import monotonic_chains
 from skcrf.inference.trw import spanning_tree_weights
 
 # Random models a check: plain Python is a hundred times slower than compiled kernels.
@@ -289,14 +290,24 @@ def test_a_batch_is_its_examples_bit_for_bit(cls, graph, tau, seed):
 
 def weights(inference, graph):
     """Edge weights of a method that passes messages: 1 where it has no such parameter."""
+    if isinstance(inference, INFERENCE["trw_s"]):
+        return monotonic_chains(graph).rho
     rho = getattr(inference, "rho", 1.0)
     return spanning_tree_weights(graph) if isinstance(rho, str) else rho
 
 
 def naive_messages(inference, graph, theta):
     rho = weights(inference, graph)
-    mu, edge_mu = reference.trw(graph, theta, rho, inference.max_iter, damping=inference.damping)
+    mu, edge_mu, _ = reference.trw(graph, theta, rho, inference.max_iter, damping=inference.damping)
     return mu, edge_mu, reference.free_energy(graph, theta, mu, edge_mu, rho)
+
+
+def naive_chains(inference, graph, theta):
+    """The schedule and the weights are held to their definition in test_trw_s.py."""
+    schedule, rho, inward = monotonic_chains(graph)
+    mu, edge_mu, messages = reference.trw(graph._replace(schedule=schedule), theta, rho, inference.max_iter)
+    later = graph.edges[np.arange(graph.n_edges), 1 - (inward & 1)]
+    return mu, edge_mu, reference.dual(graph, theta, rho, messages, later)
 
 
 def naive_mean_field(inference, graph, theta):
@@ -308,7 +319,12 @@ def naive_mean_field(inference, graph, theta):
 
 
 #: The twin of each method that iterates: what `max_iter` iterations are, and what they make of log_z.
-NAIVE = {"bp": naive_messages, "trw": naive_messages, "mean_field": naive_mean_field}
+NAIVE = {
+    "bp": naive_messages,
+    "trw": naive_messages,
+    "trw_s": naive_chains,
+    "mean_field": naive_mean_field,
+}
 
 
 def free_energy(name, inference, graph, theta, beliefs):

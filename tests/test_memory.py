@@ -204,7 +204,7 @@ def test_a_start_of_another_problem_is_not_used():
 def test_who_resumes(name):
     """Only where there is one fixed point for certain."""
     inference = zoo.build(INFERENCE[name], tol=1e-6)
-    assert inference.resumes == (name == "trw")
+    assert inference.resumes == (name in {"trw", "trw_s"})
     assert not INFERENCE[name]().resumes
     assert not TRW(rho=1.0, tol=1e-6).resumes
 

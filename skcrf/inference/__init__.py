@@ -6,6 +6,7 @@ from skcrf.inference.bruteforce import BruteForce
 from skcrf.inference.mean_field import MeanField
 from skcrf.inference.tree import Tree
 from skcrf.inference.trw import TRW
+from skcrf.inference.trw_s import TRWS
 
 INFERENCE = {
     "bp": BP,
@@ -13,6 +14,7 @@ INFERENCE = {
     "mean_field": MeanField,
     "tree": Tree,
     "trw": TRW,
+    "trw_s": TRWS,
 }
 
-__all__ = ["BP", "INFERENCE", "TRW", "BaseInference", "Beliefs", "BruteForce", "MeanField", "Tree"]
+__all__ = ["BP", "INFERENCE", "TRW", "TRWS", "BaseInference", "Beliefs", "BruteForce", "MeanField", "Tree"]

@@ -18,7 +18,16 @@ from skcrf.graph import Graph, Potentials, canonical, outer, score, score_vjp
 from skcrf.inference._base import BaseInference, Beliefs, check_possible
 from skcrf.inference._fixed_point import ITERATION, Trace, iterate, reverse
 from skcrf.inference._lattice import LatticeEngine
-from skcrf.inference._pairwise import PairwiseEngine, breadth_first, decode, read_edges, read_nodes, read_vjp
+from skcrf.inference._pairwise import (
+    PairwiseEngine,
+    breadth_first,
+    decode,
+    read_dual,
+    read_dual_vjp,
+    read_edges,
+    read_nodes,
+    read_vjp,
+)
 from skcrf.inference._parts import backward_in_parts, forward_in_parts
 
 #: Constraints on the parameters of the methods that pass messages.
@@ -42,6 +51,8 @@ class Plan(NamedTuple):
         As for the methods.
     tape : bool
         Whether a tape is kept in any case.
+    inward : ndarray of shape (n_edges,) or None
+        The messages that `read_dual` takes, if that is log_z; None if log_z is theta . mu + H(mu).
     """
 
     graph: Graph
@@ -50,6 +61,7 @@ class Plan(NamedTuple):
     tol: float
     damping: float
     tape: bool = False
+    inward: np.ndarray | None = None
 
 
 class _State(NamedTuple):
@@ -86,6 +98,10 @@ class MessagePassing(BaseInference):
     def _plan(self, graph):
         """Choose how to pass messages: return a Plan."""
 
+    def _kinds(self, plan, theta):
+        """Choose an engine for each example: 0 is the one for any graph."""
+        return LatticeEngine.kinds(plan, theta)
+
     def forward(self, graph, theta, tau=1.0, *, edges=False, tape=False, start=None):
         maximise = self.task_of(tau) == "max"
         theta, plan = canonical(theta), self._plan(graph)
@@ -112,7 +128,7 @@ class MessagePassing(BaseInference):
             max_terms = 10 * (np.full_like(trace.n_iter, plan.max_iter) if resumed else trace.n_iter)
             return answer(_State(part, theta, engine, max_terms), trace, edges)
 
-        beliefs = forward_in_parts(LatticeEngine.kinds(plan, theta), plan.graph, theta, run)
+        beliefs = forward_in_parts(self._kinds(plan, theta), plan.graph, theta, run)
         # Only the batch knows the number of an example.
         check_possible(plan.graph, ~np.isnan(beliefs.mu[:, 0]))
         return beliefs
@@ -161,6 +177,9 @@ def _backward(beliefs, d_mu, d_edge_mu, d_log_z):
         d_state = engine.marginals_vjp(adjoint, trace.state, beliefs.mu, d_mu)
     else:
         messages = engine.messages(trace.state)
+        d_log_z = np.zeros(graph.n_examples) if d_log_z is None else d_log_z
+        # At a fixed point both kinds of log_z are stationary, and have the marginals for a derivative.
+        of_dual = plan.inward is not None and trace.tape is not None
         d_messages, d_read = read_vjp(
             graph,
             theta,
@@ -169,9 +188,11 @@ def _backward(beliefs, d_mu, d_edge_mu, d_log_z):
             read_nodes(graph, theta, plan.rho, messages),
             d_mu,
             np.empty((0, n_states, n_states)) if d_edge_mu is None else d_edge_mu,
-            np.zeros(graph.n_examples) if d_log_z is None else d_log_z,
+            np.zeros_like(d_log_z) if of_dual else d_log_z,
             trace.tape is not None,
         )
+        if of_dual:
+            read_dual_vjp(graph, theta, plan.rho, messages, plan.inward, d_log_z, d_messages, d_read)
         d_state = engine.enter(d_messages)
     step_vjp = partial(engine.step_vjp, adjoint)
     reverse(step_vjp, trace, d_state, engine.row_ptr, tol=plan.tol, max_terms=max_terms)
@@ -187,14 +208,17 @@ def _marginals(state, trace, edges):
 
     @cache
     def log_z():
-        return _read(state, edges=False)[0]
+        if state.plan.inward is None:
+            return _read(state, edges=False)[0]
+        messages = state.engine.messages(trace.state)
+        return read_dual(state.plan.graph, state.theta, state.plan.rho, messages, state.plan.inward)
 
     edge_mu = _read(state, edges=True)[1] if edges else None
     return Beliefs(mu, edge_mu, log_z, trace.n_iter, trace.converged, state)
 
 
 def _read(state, *, edges):
-    """log_z, and the marginals of edges if they are asked for."""
+    """theta . mu + H(mu), and the marginals of edges if they are asked for."""
     plan, theta, engine, _, trace = state
     n_states = theta.unary.shape[1]
     edge_mu = np.empty((plan.graph.n_edges if edges else 0, n_states, n_states))

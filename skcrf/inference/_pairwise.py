@@ -148,6 +148,104 @@ def read_vjp(graph, theta, rho, messages, log_mu, d_mu, d_edge_mu, d_log_z, thro
     return d_messages, d_theta
 
 
+@inlined_kernel
+def _table_entry(theta, table, side, x_target, x_source):
+    """theta of a pair, where the target of a message is the first (side 0) or second end."""
+    if side == 0:
+        return theta.tables[table, x_target, x_source]
+    return theta.tables[table, x_source, x_target]
+
+
+@kernel
+def _log_sum(values):
+    """Turn values into their shares in the sum of their exponentials, and return the log of that sum."""
+    top = values.max()
+    if top == -np.inf:
+        values[:] = 0.0
+        return top
+    total = 0.0
+    for x in range(len(values)):
+        values[x] = np.exp(values[x] - top)
+        total += values[x]
+    values /= total
+    return top + np.log(total)
+
+
+@kernel
+def _log_inward(graph, theta, rho, messages, inward, cavity, shares, best):
+    """log c of an edge: by how much its inward message falls short of what its source would send.
+
+    ``c m(x_i) >= sum_xj exp(theta(x_i, x_j) / rho) b_j(x_j) / m_outward(x_j)`` for all x_i, an equality once
+    a pass has sent m. Leaves the shares of the x_j at the x_i where it is tightest in `best`, and returns
+    that state too.
+    """
+    edge, side = inward >> 1, inward & 1
+    _cavity(graph, theta, rho, messages, graph.edges[edge, 1 - side], edge, cavity)
+    largest, tightest = -np.inf, 0
+    for x in range(len(cavity)):
+        if messages[inward, x] > -np.inf:
+            for z in range(len(cavity)):
+                shares[z] = _table_entry(theta, graph.edge_table[edge], side, x, z) / rho[edge] + cavity[z]
+            value = _log_sum(shares) - messages[inward, x]
+            if value > largest:
+                largest, tightest = value, x
+                best[:] = shares
+    return largest, tightest
+
+
+@kernel
+def _end_weights(graph, rho, inward):
+    """For each node, the weight of the trees that start from it or consist of it alone."""
+    weights = np.ones(len(graph.node_order))
+    for edge in range(len(inward)):
+        weights[graph.edges[edge, 1 - (inward[edge] & 1)]] -= rho[edge]
+    return weights
+
+
+@kernel
+def read_dual(graph, theta, rho, messages, inward):
+    """Sum the log-partition functions of trees by their weights: an upper bound of the true one.
+
+    Any messages share theta among the trees: with ``b_i = e^theta_i prod_d m_d^rho_d``, node i has
+    ``log b_i - log m_d - ...`` in a tree from whose edges the messages m_d arrive. Nodes are summed out along
+    `inward`, which leaves a factor c_e an edge, and ``sum_x b_i(x)`` at the node i that a tree starts from.
+    """
+    n_states = theta.unary.shape[1]
+    log_z, weights = np.zeros(len(graph.node_ptr) - 1), _end_weights(graph, rho, inward)
+    rows = np.empty((3, n_states))
+    for example in range(len(log_z)):
+        for edge in range(graph.edge_ptr[example], graph.edge_ptr[example + 1]):
+            log_c, _ = _log_inward(graph, theta, rho, messages, inward[edge], rows[0], rows[1], rows[2])
+            log_z[example] += rho[edge] * log_c
+        for node in range(graph.node_ptr[example], graph.node_ptr[example + 1]):
+            _cavity(graph, theta, rho, messages, node, -1, rows[0])
+            log_z[example] += weights[node] * _log_sum(rows[0])
+    return log_z
+
+
+@kernel
+def read_dual_vjp(graph, theta, rho, messages, inward, d_log_z, d_messages, d_theta):
+    """Pull the derivative of `read_dual` back to messages and theta; adds to both."""
+    weights = _end_weights(graph, rho, inward)
+    rows = np.empty((3, theta.unary.shape[1]))
+    for example in range(len(d_log_z)):
+        d_z = d_log_z[example]
+        for edge in range(graph.edge_ptr[example], graph.edge_ptr[example + 1]):
+            towards, side, table = inward[edge], inward[edge] & 1, graph.edge_table[edge]
+            _, x = _log_inward(graph, theta, rho, messages, towards, rows[0], rows[1], rows[2])
+            d_messages[towards, x] -= d_z * rho[edge]
+            for z in range(rows.shape[1]):
+                i, j = (x, z) if side == 0 else (z, x)
+                d_theta.tables[table, i, j] += d_z * rows[2, z]
+                rows[2, z] *= d_z * rho[edge]
+            _cavity_vjp(graph, rho, graph.edges[edge, 1 - side], edge, rows[2], d_messages, d_theta)
+        for node in range(graph.node_ptr[example], graph.node_ptr[example + 1]):
+            _cavity(graph, theta, rho, messages, node, -1, rows[0])
+            _log_sum(rows[0])
+            rows[0] *= d_z * weights[node]
+            _cavity_vjp(graph, rho, node, -1, rows[0], d_messages, d_theta)
+
+
 @kernel
 def breadth_first(graph):
     """Visit the nodes of each example breadth first.
@@ -193,14 +291,6 @@ def two_passes(graph, order, arrival):
                 schedule[up], schedule[down] = message ^ 1, message
                 down += 1
     return schedule
-
-
-@inlined_kernel
-def _table_entry(theta, table, side, x_target, x_source):
-    """theta of a pair, where the target of a message is the first (side 0) or second end."""
-    if side == 0:
-        return theta.tables[table, x_target, x_source]
-    return theta.tables[table, x_source, x_target]
 
 
 @kernel
