@@ -4,7 +4,7 @@ from numbers import Real
 
 from sklearn.utils._param_validation import Interval, StrOptions
 
-from skcrf.gradients._base import BaseGradient
+from skcrf.gradients._base import BaseGradient, is_truncated
 
 
 class Backprop(BaseGradient):
@@ -41,7 +41,7 @@ class Backprop(BaseGradient):
 
     def wrap(self, inference):
         wrapped = super().wrap(inference)
-        truncated = getattr(inference, "tol", None) == 0
+        truncated = is_truncated(inference)
         if truncated and self.mode == "fixed_point":
             raise ValueError(
                 f"Backprop(mode='fixed_point') needs an inference that converges, but "

@@ -6,11 +6,24 @@ from skcrf.graph._potentials import (
     canonical,
     clamp,
     outer,
+    scaled,
     score,
     score_vjp,
     sum_by_example,
+    sum_by_node,
+    sum_by_table,
 )
-from skcrf.graph._structure import Graph, chain, from_edges, isolated, lattice, pack, select, without_edges
+from skcrf.graph._structure import (
+    Graph,
+    chain,
+    from_edges,
+    isolated,
+    lattice,
+    pack,
+    select,
+    untied,
+    without_edges,
+)
 
 __all__ = [
     "Graph",
@@ -24,9 +37,13 @@ __all__ = [
     "lattice",
     "outer",
     "pack",
+    "scaled",
     "score",
     "score_vjp",
     "select",
     "sum_by_example",
+    "sum_by_node",
+    "sum_by_table",
+    "untied",
     "without_edges",
 ]

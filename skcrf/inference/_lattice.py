@@ -14,6 +14,7 @@ from skcrf.inference._borders import (
     swap,
 )
 from skcrf.inference._lanes import add_scaled, exponentials, joint
+from skcrf.inference._pairs import expect_tables
 from skcrf.inference._tiles import (
     Tiles,
     array_of,
@@ -281,18 +282,27 @@ class LatticeEngine:
 
     def leave(self, adjoint):
         (d_unary0, d_unary1), d_inside, *_ = adjoint
-        d_theta = Potentials(full(self.theta.unary.shape, 0.0), full(self.theta.tables.shape, 0.0))
-        leave_unary(self.tiles, d_unary0, d_unary1, d_theta.unary)
+        d_unary = full(self.theta.unary.shape, 0.0)
+        leave_unary(self.tiles, d_unary0, d_unary1, d_unary)
+        return Potentials(d_unary, self._leave_tables(d_inside))
+
+    def _leave_tables(self, d_inside):
+        tables = full(self.theta.tables.shape, 0.0)
         for layout in (0, 1):
             if self.untied:
-                leave_tables(self.tiles, self.edge_ptr, d_inside[layout], layout, d_theta.tables)
+                leave_tables(self.tiles, self.edge_ptr, d_inside[layout], layout, tables)
             else:
                 d_tables = d_inside[layout][:, 0] + d_inside[layout][:, 1].transpose(0, 2, 1)
                 has = self.table_of[:, layout] >= 0
-                d_theta.tables[self.table_of[has, layout]] += (
-                    d_tables[has] / self.tiles.rho[has, layout, None, None]
-                )
-        return d_theta
+                tables[self.table_of[has, layout]] += d_tables[has] / self.tiles.rho[has, layout, None, None]
+        return tables
+
+    def expected_tables(self, state):
+        inside = tuple(full(part.shape, 0.0) for part in self.tiles.tables)
+        scratch = self._scratch()  # its own, so that threads may ask about the same beliefs
+        for layout in (0, 1):
+            expect_tables(self.tiles, layout, state[:, 0], scratch[layout], inside[layout])
+        return self._leave_tables(inside)
 
 
 def lattice_kinds(graph):

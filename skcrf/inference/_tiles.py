@@ -93,6 +93,7 @@ def array_of(tiles, flat, example, layout):
 
 @kernel
 def tables_of(tiles, tables, example, layout):
+    """The tables of an example along the lines of a layout."""
     if tables.ndim == 4:
         return tables[example]
     height, width = tiles.shapes[example]
@@ -102,7 +103,7 @@ def tables_of(tiles, tables, example, layout):
 
 
 @kernel
-def _table(tables, tile, position, flip):
+def table_at(tables, tile, position, flip):
     """The table between a position and the next: for messages to the first of them, or flipped."""
     if tables.ndim == 3:
         return tables[1] if flip else tables[0]
@@ -116,13 +117,13 @@ def _sweep(q, f, b, tables, rho, maximise):
     c, scratch = np.empty((n_rows, lanes)), np.empty((n_rows + 1, lanes))
     for t in range(n_tiles):
         for p in range(positions - 1):
-            table = _table(tables, t, p, True)
+            table = table_at(tables, t, p, True)
             if maximise is None:
                 send_ratio(table, True, q[t, p, 0], f[t, p, 0], b[t, p, 0], rho, f[t, p + 1, 0])
             else:
                 send(table, True, maximise, q[t, p], f[t, p], b[t, p], rho, c, scratch, f[t, p + 1])
         for p in range(positions - 1, 0, -1):
-            table = _table(tables, t, p - 1, False)
+            table = table_at(tables, t, p - 1, False)
             if maximise is None:
                 send_ratio(table, False, q[t, p, 0], b[t, p, 0], f[t, p, 0], rho, b[t, p - 1, 0])
             else:
@@ -141,7 +142,7 @@ def _sweep_vjp(q, f, b, b_before, tables, rho, maximise, d_f, d_b, d_q, d_b_befo
         source = 2 * (positions - 1) - 1 - i if flip else i + 1
         target = source + 1 if flip else source - 1
         gap = min(source, target)
-        table, d_table = _table(tables, t, gap, flip), _table(d_tables, t, gap, flip)
+        table, d_table = table_at(tables, t, gap, flip), table_at(d_tables, t, gap, flip)
         message, d_message = (f[t, target], d_f[t, target]) if flip else (b[t, target], d_b[t, target])
         said, heard = (f[t, source], b_before[t, source]) if flip else (b[t, source], f[t, source])
         d_said, d_heard = (
@@ -154,7 +155,7 @@ def _sweep_vjp(q, f, b, b_before, tables, rho, maximise, d_f, d_b, d_q, d_b_befo
             )  # fmt: skip
         else:
             send_vjp(
-                table, _table(tables, t, gap, not flip), flip, q[t, source], said, heard, rho,
+                table, table_at(tables, t, gap, not flip), flip, q[t, source], said, heard, rho,
                 message, d_message, work, d_q[t, source], d_said, d_heard, d_table,
             )  # fmt: skip
 
