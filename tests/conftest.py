@@ -18,6 +18,8 @@ CORE = {
     "test_inference",
     "test_gradients",
     "test_losses",
+    "test_strategies",
+    "test_stationary",
     "test_features",
     "test_extreme",
     "test_lattice",

@@ -358,7 +358,7 @@ def test_maximum_has_the_indicator_for_derivative(cls, graph, potentials, seed):
 
 
 def strategies(*titles):
-    """Every strategy in every mode with every inference that it claims, on every graph that is not refused."""
+    """Every strategy in every mode with every inference that it claims, on graphs that are not refused."""
     truncated, fixed_point, listed = {"max_iter": 2}, FIXED_POINT, []
     for name, cls in GRADIENTS.items():
         modes = [("auto", truncated), ("auto", fixed_point)]

@@ -119,18 +119,16 @@ class StationaryGradient(BaseGradient):
     """Base of the strategies that are right at a stationary point, where the Jacobian is symmetric.
 
     There the derivative of log_z is the expected statistics, D13 Eq 4, and what is left to a strategy is the
-    response of the statistics to a change of theta. Examples that did not converge have no such point: each of
-    their cliques is then differentiated as if it stood alone, which is a rough guide.
+    response of the statistics to a change of theta. Examples that did not converge have no such point: their
+    cliques are differentiated as if each stood alone, which is a rough guide.
     """
 
     truncates = False
 
     def forward(self, graph, theta, tau=1.0, *, edges=False, tape=False, start=None):
         summing = self.task_of(tau) == "sum"
-        asked_edges = edges or (summing and self.needs_curvature)
-        beliefs = super().forward(
-            graph, theta, tau, edges=asked_edges, tape=tape and not summing, start=start
-        )
+        how = {"edges": edges or (summing and self.needs_curvature), "tape": tape and not summing}
+        beliefs = super().forward(graph, theta, tau, start=start, **how)
         if not summing:  # what is maximised is differentiated by the inference itself
             return beliefs
         asked = Asked(graph, canonical(theta), beliefs)
@@ -154,9 +152,7 @@ class StationaryGradient(BaseGradient):
         if d_edge_mu is not None:
             d_edge_mu = kernel_array(d_edge_mu)
             if answer.edge_mu is None:
-                raise RuntimeError(
-                    "Marginals of edges that were not asked for have no derivative: edges=True."
-                )
+                raise RuntimeError("Derivatives with respect to edge_mu need forward(edges=True).")
         moved = largest_by_example(graph, d_mu, d_edge_mu) > 0
         parts = []
         if (moved & answer.converged).any():
@@ -164,7 +160,7 @@ class StationaryGradient(BaseGradient):
         if (moved & ~answer.converged).any():
             parts.append(alone(graph, answer, *only(graph, ~answer.converged, d_mu, d_edge_mu)))
         for part in parts:
-            d_theta = Potentials(d_theta.unary + part.unary, d_theta.tables + part.tables)
+            d_theta = Potentials(*map(np.add, d_theta, part))
         return d_theta
 
     @abstractmethod

@@ -1,11 +1,10 @@
 """Implicit differentiation by a linear system."""
 
-import warnings
 from numbers import Integral, Real
 
 import numpy as np
 from scipy.sparse import coo_array, eye_array
-from scipy.sparse.linalg import MatrixRankWarning, minres, splu
+from scipy.sparse.linalg import minres, splu
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from skcrf.gradients._base import StationaryGradient
@@ -18,8 +17,8 @@ _SINGULAR = 1e10
 class Implicit(StationaryGradient):
     """Implicit differentiation: one sparse linear system an example, D13 section 5.
 
-    The system is that of the Lagrange conditions of the variational problem, from which all but the marginals of
-    nodes is eliminated beforehand, edge by edge: it has as many unknowns as there are nodes times labels, and
+    The system is that of the Lagrange conditions of the objective. All but the marginals of nodes is
+    eliminated beforehand, edge by edge, so that it has as many unknowns as there are nodes times labels, and
     ``n_edges (2 n_states)^2`` numbers. Its solution is exact at the fixed point, however slowly the inference
     got there.
 
@@ -42,9 +41,9 @@ class Implicit(StationaryGradient):
     Notes
     -----
     Where the system is singular the objective is flat along some direction, and the marginals have no
-    derivative: a ValueError names the example. This can happen with `BP`, whose objective is not concave, never
-    with `TRW` and a spanning-tree distribution. Where forbidden pairs tie states of neighbours to each other,
-    results are good to about 1e-7.
+    derivative: a ValueError names the example. This can happen with `BP`, whose objective is not concave, but
+    not with `TRW` and a spanning-tree distribution. Where forbidden pairs tie states of neighbours to each
+    other, results are good to about 1e-7.
 
     Examples
     --------
@@ -75,51 +74,51 @@ class Implicit(StationaryGradient):
         for example in np.flatnonzero(np.diff(graph.edge_ptr) > 0):
             nodes = slice(graph.node_ptr[example], graph.node_ptr[example + 1])
             edges = slice(graph.edge_ptr[example], graph.edge_ptr[example + 1])
-            # W = I + N; then y = b + z with W z = -N b, whose right side has no large entries where a state
-            # with a large derivative has next to no probability.
             n = _matrix(graph.edges[edges] - nodes.start, curvature.blocks[edges], b[nodes].shape)
-            right = -(n @ b[nodes].ravel())
-            if right.any():
-                y[nodes] += self._solve(n, right, b.shape[1], example).reshape(b[nodes].shape)
+            y[nodes] += self._solve(n, b[nodes], example)
         unary, tables = curvature.leave(y, d_edge_mu)
         return Potentials(unary, sum_by_table(graph, tables))
 
-    def _solve(self, n, right, n_states, example):
+    def _solve(self, n, b, example):
+        """Compute the part z of the solution y = b + z of (I + n) y = b.
+
+        The right side of its equation, -n b, has no large entries where a state with a large derivative has
+        next to no probability.
+        """
+        right = -(n @ b.ravel())
+        if not right.any():
+            return np.zeros_like(b)
         w = (eye_array(len(right), format="csc") + n).tocsc()
-        found = _SOLVERS[self.solver](self, w, right, n_states, example)
-        largest = np.abs(found).max()
-        if not largest <= _SINGULAR * np.abs(right).max():
+        found = _SOLVERS[self.solver](self, w, right, b, example)
+        if not np.abs(found).max() <= _SINGULAR * np.abs(right).max():
             raise _singular(example)
-        return found
+        return found.reshape(b.shape)
 
-    def _direct(self, w, right, n_states, example):
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", MatrixRankWarning)
-            try:
-                return splu(
-                    w, permc_spec="MMD_AT_PLUS_A", diag_pivot_thresh=0.1, options={"SymmetricMode": True}
-                ).solve(right)
-            except RuntimeError as error:
-                raise _singular(example) from error
+    def _direct(self, w, right, b, example):
+        how = {"permc_spec": "MMD_AT_PLUS_A", "diag_pivot_thresh": 0.1, "options": {"SymmetricMode": True}}
+        try:
+            return splu(w, **how).solve(right)
+        except RuntimeError as error:
+            raise _singular(example) from error
 
-    def _iterative(self, w, right, n_states, example):
-        w = w.tobsr((n_states, n_states))
+    def _iterative(self, w, right, b, example):
+        w = w.tobsr((b.shape[1], b.shape[1]))
+        # Rigid edges have large entries, and what they leave of the right side is as small as b.
+        size, largest = min(np.abs(right).max(), np.abs(b).max()), np.abs(w.data).max()
         found, left, steps = np.zeros_like(right), right, []
-        # MINRES measures by matrix and solution, which may be large: what it leaves is solved for again.
+        # MINRES measures what is left by matrix and solution together: it may have to start again.
         while len(steps) < self.max_iter:
-            n_steps = self.max_iter - len(steps)
-            found += minres(
-                w, left, rtol=0.1 * self.tol, maxiter=n_steps, callback=lambda _: steps.append(1)
-            )[0]
+            how = {"rtol": 0.1 * self.tol / largest, "maxiter": self.max_iter - len(steps)}
+            found += minres(w, left, callback=lambda _: steps.append(1), **how)[0]
             before, left = np.abs(left).max(), right - w @ found
-            rounding = 100 * np.finfo(np.float64).eps * np.abs(w.data).max() * np.abs(found).max()
-            if np.abs(left).max() <= self.tol * np.abs(right).max() + rounding:
+            rounding = 10 * np.finfo(np.float64).eps * largest * np.abs(found).max()
+            if np.abs(left).max() <= self.tol * size + rounding:
                 return found
             if not np.abs(left).max() <= 0.1 * before:
                 break
         raise ValueError(
-            f"The linear system of example {example} was not solved to tol={self.tol:g} in {len(steps)} steps, "
-            f"max_iter={self.max_iter}: take solver='direct' or another gradient."
+            f"The linear system of example {example} was not solved to tol={self.tol:g} in {len(steps)} "
+            f"steps (max_iter={self.max_iter}): take solver='direct' or another gradient."
         )
 
 
@@ -128,8 +127,8 @@ _SOLVERS = {"direct": Implicit._direct, "iterative": Implicit._iterative}
 
 def _singular(example):
     return ValueError(
-        f"The linear system of example {example} is singular: there the marginals have no derivative. Another "
-        "inference (TRW is never singular with rho='auto'), stronger regularisation or gradient='backprop' helps."
+        f"The linear system of example {example} is singular: the marginals have no derivative there. Take "
+        "another inference (TRW with rho='auto' is never singular), a larger alpha or gradient='backprop'."
     )
 
 

@@ -7,7 +7,7 @@ from sklearn.base import clone
 from sklearn.utils._param_validation import Interval, Options
 
 from skcrf.gradients._base import StationaryGradient, alone, largest_by_example, only
-from skcrf.graph import Potentials, scaled, select, sum_by_example, sum_by_table, untied
+from skcrf.graph import Potentials, scaled, select, sum_by_example, sum_by_table
 
 # Where to look, in steps, and what it counts: the differences of D13 section 6.
 _DIFFERENCES = {
@@ -30,8 +30,8 @@ class Perturbation(StationaryGradient):
     sides : {1, 2, 4}, default=2
         Perturbed runs of inference; more are more accurate.
     multiplier : float, default=1.0
-        The step is ``multiplier * eps^(1/3) (1 + |theta|) / |g|``, with the largest entries of theta and of the
-        loss's derivative g in each example. The best one rises with `sides`; 1 is right for two.
+        The step is ``multiplier * eps^(1/3) (1 + |theta|) / |g|``, with the largest entries of theta and of
+        the loss's derivative g in each example. The best one rises with `sides`; 1 is right for two.
 
     See Also
     --------
@@ -40,10 +40,10 @@ class Perturbation(StationaryGradient):
 
     Notes
     -----
-    Where the loss depends on marginals of edges, each edge has a table of its own in the perturbed runs, which
-    are slower for it. Rounding errors grow with the largest entry of g: a label that is very improbable, as
-    seen by a logistic loss, makes the gradient of its whole example less accurate. From 1e-8 on, what such
-    a label means for the rest of the field is left out.
+    Where the loss depends on marginals of edges, each edge has a table of its own in the perturbed runs, and
+    they are slower for it. Rounding errors grow with the largest entry of g: a label that is very improbable,
+    as seen by a logistic loss, makes the gradient of its whole example less accurate. Below a probability of
+    1e-8, what such a label means for the rest of the field is left out.
 
     Examples
     --------
@@ -71,7 +71,7 @@ class Perturbation(StationaryGradient):
         return super().forward(graph, theta, tau, edges=edges, tape=tape)
 
     def _response(self, asked, d_mu, d_edge_mu):
-        graph, theta, beliefs = asked
+        graph, _, beliefs = asked
         given, rest = _within_reach(graph, beliefs, d_mu, d_edge_mu)
         response = self._differences(asked, *given)
         # A covariance is at most the smaller probability, so that differences are lost which are larger than
@@ -93,11 +93,12 @@ class Perturbation(StationaryGradient):
         centre = self.inference_.statistics(beliefs) if self.sides == 1 else None
         response = Potentials(np.zeros_like(theta.unary), np.zeros_like(theta.tables))
         for count in np.unique(n_iter[moved]).tolist():
-            inference = self.inference_
+            inference, part, (nodes, edges, tables) = self.inference_, graph, (slice(None),) * 3
+            if (n_iter != count).any():
+                part, at = select(graph, n_iter == count)
+                inference, (_, nodes, edges, tables) = inference.part_of(graph, at), at
             if iterates:
                 inference = clone(inference).set_params(max_iter=count, tol=0.0)
-            part, at = select(graph, n_iter == count) if (n_iter != count).any() else (graph, None)
-            nodes, edges, tables = (slice(None),) * 3 if at is None else at[1:]
             response.unary[nodes], response.tables[tables] = self._difference(
                 inference,
                 part,
@@ -112,7 +113,7 @@ class Perturbation(StationaryGradient):
         """Difference the statistics of examples that took as many iterations; `centre` are those at theta."""
         own, tables = graph, theta.tables
         if d_edge_mu is not None:  # it differs from edge to edge, and so does what is added to theta
-            own, tables = untied(graph), theta.tables[graph.edge_table]
+            own, tables = _untied(graph), theta.tables[graph.edge_table]
         step = self._step(graph, theta, d_mu, d_edge_mu)
         by_node, by_edge = step[graph.node_example, None], step[graph.edge_example, None, None]
         total = Potentials(np.zeros_like(theta.unary), np.zeros_like(theta.tables))
@@ -136,6 +137,12 @@ class Perturbation(StationaryGradient):
         return scale * size / largest_by_example(graph, d_mu, d_edge_mu)
 
 
+def _untied(graph):
+    """Give every edge a table of its own."""
+    own = {"table_ptr": graph.edge_ptr, "edge_table": np.arange(graph.n_edges)}
+    return graph._replace(table_group=graph.table_group[graph.edge_table], **own)
+
+
 def _total(graph, beliefs, d_mu, d_edge_mu):
     """Sum the sizes of what differences see, over each example."""
     by_node = (beliefs.mu * np.abs(d_mu)).sum(axis=1)
@@ -149,9 +156,9 @@ def _total(graph, beliefs, d_mu, d_edge_mu):
 def _within_reach(graph, beliefs, d_mu, d_edge_mu):
     """Split derivatives into what differences can see, and the rest, None if that is nothing.
 
-    Differences see the derivative times `mu`; rounding errors grow with the derivative alone, by which the step
-    is divided. So that one label of next to no probability does not drown its whole example, derivatives are
-    cut off where they are larger than all that is seen by more than the root of epsilon.
+    Differences see the derivative times `mu`; rounding errors grow with the derivative alone, by which the
+    step is divided. So that one label of next to no probability does not drown its whole example, derivatives
+    are cut off where they are larger than all that is seen by more than the root of epsilon.
     """
     edge_seen = None if d_edge_mu is None else beliefs.edge_mu * d_edge_mu
     seen = largest_by_example(graph, beliefs.mu * d_mu, edge_seen)

@@ -21,7 +21,6 @@ from skcrf.graph._structure import (
     lattice,
     pack,
     select,
-    untied,
     without_edges,
 )
 
@@ -44,6 +43,5 @@ __all__ = [
     "sum_by_example",
     "sum_by_node",
     "sum_by_table",
-    "untied",
     "without_edges",
 ]

@@ -285,26 +285,6 @@ def without_edges(graph):
     )
 
 
-def untied(graph):
-    """Give every edge a table of its own.
-
-    Parameters
-    ----------
-    graph : Graph
-        Any graph.
-
-    Returns
-    -------
-    graph : Graph
-        The same examples, nodes and edges; its tables are ``tables[graph.edge_table]``.
-    """
-    return graph._replace(
-        table_ptr=graph.edge_ptr,
-        edge_table=np.arange(graph.n_edges),
-        table_group=graph.table_group[graph.edge_table],
-    )
-
-
 def pack(graphs):
     """Pack graphs into one batch.
 

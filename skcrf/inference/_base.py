@@ -140,7 +140,7 @@ class BaseInference(BaseEstimator, ABC):
         """
 
     def statistics(self, beliefs):
-        """Compute the expected statistics: the marginals that each entry of theta multiplies in the objective.
+        """Compute the expected statistics: the marginals that the entries of theta are multiplied by.
 
         They are the derivative of log_z at a fixed point, and where the method is exact (D13 Eq 4).
 
@@ -155,6 +155,23 @@ class BaseInference(BaseEstimator, ABC):
             Marginals of nodes, and those of edges summed over the edges that share a table.
         """
         return self.backward(beliefs, d_log_z=np.ones(len(beliefs.n_iter)))
+
+    def part_of(self, graph, selection):
+        """Make the method that does for some examples of a batch what this one does for all of it.
+
+        Parameters
+        ----------
+        graph : Graph
+            Structure of the batch.
+        selection : Selection
+            Where the examples stand in it.
+
+        Returns
+        -------
+        inference : BaseInference
+            The method itself, if it does not know the batch.
+        """
+        return self
 
     def curvature(self, graph, theta, beliefs):
         """Tell the second derivatives of the objective at its maximum.

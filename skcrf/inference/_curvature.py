@@ -1,13 +1,13 @@
 """The objective of an inference near its maximum: second derivatives, as implicit differentiation needs them.
 
-The derivative of a maximiser solves the linear system of D13 section 5, ``[[D, B^T], [B, 0]]`` with D the second
-derivatives of the entropy and B the constraints. Here everything but the marginals of nodes is eliminated from
-it, which is done edge by edge, and these are measured in units of ``sqrt(mu)``. What is left,
+The derivative of a maximiser solves the linear system of D13 section 5, ``[[D, B^T], [B, 0]]`` with D the
+second derivatives of the entropy and B the constraints. Here everything but the marginals of nodes is
+eliminated from it, edge by edge, and these are measured in units of ``sqrt(mu)``. What is left,
 
     W y = b,    W = I + one block for each edge,
 
 has the size of the nodes' marginals, and needs no constraint: W maps ``sqrt(mu)``, along which the sum of a
-marginal would change, to itself. It is positive definite at a strict maximum, also where D is singular since a
+marginal would change, to itself. It is positive definite at a strict maximum, also where D is singular as a
 node's ``1 - sum rho`` is 0. States that have no probability drop out of it.
 """
 
@@ -17,8 +17,8 @@ import numpy as np
 
 from skcrf.graph import sum_by_node
 
-# How close to 1 a correlation may come. Where it is 1 (tables that tie states of two nodes together), edges are
-# rigid, and the elimination would divide by zero; here errors of both kinds are about this small.
+# How close to 1 a correlation may come. Where it is 1 (tables that tie states of two nodes together) an edge
+# is rigid, and the elimination would divide by zero. Here the error made so is as small as that of rounding.
 _RIGID = 1e-8
 
 
@@ -50,7 +50,7 @@ def _centred(d_mu, mu):
 
 
 def _response_of_ends(a):
-    """The inverse of ``[[I, A], [A^T, I]]``, less the identity, for many A with singular values of at most 1."""
+    """The inverse of ``[[I, A], [A^T, I]]``, less the identity, for many A of singular values up to 1."""
     a_t = a.transpose(0, 2, 1)
     # By products, so that what is tiny keeps its digits.
     squares = a @ a_t

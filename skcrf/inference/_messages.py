@@ -1,9 +1,10 @@
 """The methods that pass messages, by one of two engines: on lattices in tiles, on any graph edge by edge.
 
 An engine holds a problem and knows: where messages `start`, the `step` that sends each of them once and its
-`step_vjp`, the `marginals` that messages mean and their `marginals_vjp`, the `expected_tables`, the logarithms of `messages` as rows
-numbered as `Graph` says and how to `enter` adjoints of such rows; a `new_adjoint` of the potentials and how
-to `leave` from it to `Potentials`; and the `row_ptr` of the examples in its state.
+`step_vjp`, the `marginals` that messages mean and their `marginals_vjp`, the `expected_tables`, the
+logarithms of `messages` as rows numbered as `Graph` says and how to `enter` adjoints of such rows; a
+`new_adjoint` of the potentials and how to `leave` from it to `Potentials`; and the `row_ptr` of the examples
+in its state.
 """
 
 from abc import abstractmethod
@@ -193,14 +194,9 @@ def _backward(beliefs, d_mu, d_edge_mu, d_log_z):
 
 
 def _statistics(beliefs, *_):
-    graph, theta, engine, trace = (
-        beliefs.state.plan.graph,
-        beliefs.state.theta,
-        beliefs.state.engine,
-        beliefs.state.trace,
-    )
+    plan, theta, engine, _, trace = beliefs.state
     if trace is None:
-        return score_vjp(graph, theta, beliefs.mu, np.ones(graph.n_examples))
+        return score_vjp(plan.graph, theta, beliefs.mu, np.ones(plan.graph.n_examples))
     return Potentials(beliefs.mu.copy(), engine.expected_tables(trace.state))
 
 

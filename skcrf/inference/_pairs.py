@@ -1,7 +1,7 @@
 """Expected tables of lattices, in tiles: the marginals of edges, summed over those that share a table.
 
-The marginal of the pair at positions p and p + 1 of a line is ``table * cavity_p * cavity_(p + 1)``, normalised:
-each cavity leaves out the message from the other. Arrays are as in `_tiles` and `_lanes`.
+The marginal of the pair at positions p and p + 1 of a line is the table times both cavities, normalised; each
+cavity leaves out the message from the other. Arrays are as in `_tiles` and `_lanes`.
 """
 
 import numpy as np
