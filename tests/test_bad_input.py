@@ -9,7 +9,7 @@ from sklearn.exceptions import NotFittedError
 
 from skcrf import GridCRFClassifier
 from skcrf.datasets import make_potts
-from skcrf.gradients import Backprop
+from skcrf.gradients import Backprop, Implicit, Perturbation
 from skcrf.inference import TRW, MeanField
 from skcrf.losses import EM, CliqueSmoothed, PatchPseudolikelihood, Piecewise, SmoothedClassification
 
@@ -211,6 +211,24 @@ def test_parameters_of_losses_are_refused(case):
         est(loss=loss).fit(X, hidden)
 
 
+@pytest.mark.parametrize(
+    ("gradient", "message"),
+    [
+        (Perturbation(sides=3), "The 'sides' parameter of Perturbation"),
+        (Perturbation(sides="two"), "The 'sides' parameter of Perturbation"),
+        (Perturbation(multiplier=0.0), "The 'multiplier' parameter of Perturbation"),
+        (Perturbation(multiplier=-1), "The 'multiplier' parameter of Perturbation"),
+        (Implicit(solver="lu"), "The 'solver' parameter of Implicit"),
+        (Implicit(tol=0.0), "The 'tol' parameter of Implicit"),
+        (Implicit(max_iter=0), "The 'max_iter' parameter of Implicit"),
+        (Backprop(mode="implicit"), "The 'mode' parameter of Backprop"),
+    ],
+)
+def test_parameters_of_gradients_are_refused(gradient, message):
+    with pytest.raises(ValueError, match=message):
+        est(inference=TRW(tol=1e-4), gradient=gradient).fit(X, Y)
+
+
 def test_classes_that_lack_a_label():
     with pytest.raises(
         ValueError, match=r"y\[0\] holds the label 1, which is not among the classes \[0, 5\]"
@@ -289,6 +307,12 @@ LATE = {
         r"A patch of 20 nodes with 20 labels takes 20 \* 20\*\*5 = 64000000 steps.*take a smaller size",
     ),
     "no fixed point": (est(gradient=Backprop(mode="fixed_point")), "TRW has tol=0"),
+    "nothing to perturb": (est(gradient="perturbation"), "Perturbation needs.*converges, but TRW has tol=0"),
+    "nothing implicit": (est(gradient="implicit"), "Implicit needs.*converges, but TRW has tol=0"),
+    "no curvature": (
+        est(inference="bruteforce", gradient="implicit"),
+        "Implicit needs the curvature of an objective, which BruteForce does not tell",
+    ),
 }
 
 

@@ -144,6 +144,12 @@ def build(cls, **parameters):
     return cls(**{name: value for name, value in parameters.items() if name in cls().get_params()})
 
 
+def claimed(strategy, inference):
+    """Whether a gradient strategy, or its class, claims to differentiate an inference."""
+    truncated = getattr(inference, "tol", None) == 0
+    return (strategy.truncates or not truncated) and (inference.has_curvature or not strategy.needs_curvature)
+
+
 def split(graph, theta):
     """Take a batch of single examples apart, the opposite of `pack`; a list of (graph, theta)."""
     examples = []

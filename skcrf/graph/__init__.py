@@ -6,11 +6,23 @@ from skcrf.graph._potentials import (
     canonical,
     clamp,
     outer,
+    scaled,
     score,
     score_vjp,
     sum_by_example,
+    sum_by_node,
+    sum_by_table,
 )
-from skcrf.graph._structure import Graph, chain, from_edges, isolated, lattice, pack, select, without_edges
+from skcrf.graph._structure import (
+    Graph,
+    chain,
+    from_edges,
+    isolated,
+    lattice,
+    pack,
+    select,
+    without_edges,
+)
 
 __all__ = [
     "Graph",
@@ -24,9 +36,12 @@ __all__ = [
     "lattice",
     "outer",
     "pack",
+    "scaled",
     "score",
     "score_vjp",
     "select",
     "sum_by_example",
+    "sum_by_node",
+    "sum_by_table",
     "without_edges",
 ]

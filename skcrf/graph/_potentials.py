@@ -125,6 +125,27 @@ def score_vjp(graph, theta, mu, d_score):
     return Potentials(mu * d_score[graph.node_example, None], tables)
 
 
+def scaled(graph, theta, scale):
+    """Multiply what has the layout of potentials by one number an example.
+
+    Parameters
+    ----------
+    graph : Graph
+        Structure.
+    theta : Potentials
+        What to multiply.
+    scale : ndarray of shape (n_examples,)
+        The numbers.
+
+    Returns
+    -------
+    theta : Potentials
+        The products.
+    """
+    of_tables = scale[graph.table_example, None, None]
+    return Potentials(theta.unary * scale[graph.node_example, None], theta.tables * of_tables)
+
+
 def outer(graph, mu):
     """Compute the edge marginals of a field whose nodes are independent.
 
@@ -141,6 +162,48 @@ def outer(graph, mu):
         Products of the marginals of both ends.
     """
     return mu[graph.edges[:, 0], :, None] * mu[graph.edges[:, 1], None, :]
+
+
+def sum_by_node(graph, values):
+    """Sum what edges tell their ends, in order, so that the sum does not depend on the packing.
+
+    Parameters
+    ----------
+    graph : Graph
+        The batch.
+    values : ndarray of shape (n_edges, 2 * n_states)
+        One number for each state of the first end, then of the second.
+
+    Returns
+    -------
+    sums : ndarray of shape (n_nodes, n_states)
+        One sum a state.
+    """
+    n_states = values.shape[1] // 2
+    states = graph.edges[:, :, None] * n_states + np.arange(n_states)
+    sums = np.bincount(states.ravel(), weights=values.ravel(), minlength=graph.n_nodes * n_states)
+    return sums.astype(np.float64).reshape(graph.n_nodes, n_states)
+
+
+def sum_by_table(graph, values):
+    """Sum over the edges that share a table.
+
+    Parameters
+    ----------
+    graph : Graph
+        The batch.
+    values : ndarray of shape (n_edges, n_states, n_states)
+        One table an edge.
+
+    Returns
+    -------
+    sums : ndarray of shape (n_tables, n_states, n_states)
+        Their sums, in the order of the edges.
+    """
+    size = values.shape[1] * values.shape[2]
+    entries = graph.edge_table[:, None] * size + np.arange(size)
+    sums = np.bincount(entries.ravel(), weights=values.ravel(), minlength=graph.n_tables * size)
+    return sums.astype(np.float64).reshape(graph.n_tables, *values.shape[1:])
 
 
 def sum_by_example(values, example, graph):

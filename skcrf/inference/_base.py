@@ -90,6 +90,9 @@ class BaseInference(BaseEstimator, ABC):
     #: Whether the answer is that of the only fixed point, wherever the iterations start: then `forward` has a
     #: keyword `start`, which takes what the method `start_of` makes of earlier beliefs.
     resumes = False
+    #: Whether the answer at `tol` is a stationary point of an objective, whose second derivatives the method
+    #: `curvature` tells.
+    has_curvature = False
 
     @abstractmethod
     def forward(self, graph, theta, tau=1.0, *, edges=False, tape=False):
@@ -136,6 +139,59 @@ class BaseInference(BaseEstimator, ABC):
         d_theta : Potentials
             Derivative of that value with respect to theta.
         """
+
+    def statistics(self, beliefs):
+        """Compute the expected statistics: the marginals that the entries of theta are multiplied by.
+
+        They are the derivative of log_z at a fixed point, and where the method is exact (D13 Eq 4).
+
+        Parameters
+        ----------
+        beliefs : Beliefs
+            What `forward` returned.
+
+        Returns
+        -------
+        statistics : Potentials
+            Marginals of nodes, and those of edges summed over the edges that share a table.
+        """
+        return self.backward(beliefs, d_log_z=np.ones(len(beliefs.n_iter)))
+
+    def part_of(self, graph, selection):
+        """Make the method that does for some examples of a batch what this one does for all of it.
+
+        Parameters
+        ----------
+        graph : Graph
+            Structure of the batch.
+        selection : Selection
+            Where the examples stand in it.
+
+        Returns
+        -------
+        inference : BaseInference
+            The method itself, if it does not know the batch.
+        """
+        return self
+
+    def curvature(self, graph, theta, beliefs):
+        """Tell the second derivatives of the objective at its maximum.
+
+        Parameters
+        ----------
+        graph : Graph
+            Structure of the batch.
+        theta : Potentials
+            Potentials.
+        beliefs : Beliefs
+            What `forward` returned, with the marginals of edges.
+
+        Returns
+        -------
+        curvature : Curvature
+            The linear system that the derivative of the beliefs solves.
+        """
+        raise NotImplementedError(f"{type(self).__name__} does not tell the curvature of an objective.")
 
     def task_of(self, tau):
         """Name the task that a temperature asks for, or refuse it.

@@ -60,7 +60,8 @@ def joint_vjp(d_out, rho, d_message):
 
 
 @inlined_kernel
-def _cavities(q, f, b, rho, out):
+def cavities(q, f, b, rho, out):
+    """Cavities of all labels and lanes."""
     for x in range(len(out)):
         for lane in range(out.shape[1]):
             out[x, lane] = _cavity(q[x, lane], f[x, lane], b[x, lane], rho, lane)
@@ -272,7 +273,7 @@ def send_ratio(table, flip, q, f, b, rho, out):
 @vector_kernel
 def send(table, flip, maximise, q, f, b, rho, c, scratch, out):
     """The message of sites with `q`, `f` and `b` to the neighbours who said b; uses `c` and `scratch`."""
-    _cavities(q, f, b, rho, c)
+    cavities(q, f, b, rho, c)
     if maximise:
         if table.ndim == 2:
             _best_of_one_table(table, c, scratch)
@@ -319,7 +320,7 @@ def send_vjp(table, back, flip, q, f, b, rho, message, d_message, work, d_q, d_f
     """
     n = len(q)
     c, d_c, scratch = work[:n], work[n : 2 * n], work[2 * n :]
-    _cavities(q, f, b, rho, c)
+    cavities(q, f, b, rho, c)
     if table.ndim == 2:
         _sums_of_one_table(table, c, scratch)
         _normalise_vjp(message, d_message, scratch)

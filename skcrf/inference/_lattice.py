@@ -19,6 +19,7 @@ from skcrf.inference._borders import (
 from skcrf.inference._crossing import hear, listen, listen_to_other, tell
 from skcrf.inference._kinds import Kind, at_edges, first_edges, lattice_kinds, ranges, weights_by_line
 from skcrf.inference._lanes import exponentials, joint
+from skcrf.inference._pairs import expect_tables
 from skcrf.inference._sweeps import hear_all, sweeps, sweeps_vjp
 from skcrf.inference._tiles import Tiles, array_of, dimensions, messages_of, n_lines, rho_of, rho_of_tile
 
@@ -311,15 +312,28 @@ class LatticeEngine:
         )
 
     def leave(self, adjoint):
-        d_theta = Potentials(full(self.theta.unary.shape, 0.0), full(self.theta.tables.shape, 0.0))
-        leave_unary(self.tiles, adjoint.d_unary, d_theta.unary)
-        for layout, d_inside in zip(self.layouts, adjoint.d_tables, strict=True):
+        d_unary = full(self.theta.unary.shape, 0.0)
+        leave_unary(self.tiles, adjoint.d_unary, d_unary)
+        return Potentials(d_unary, self._leave_tables(adjoint.d_tables))
+
+    def _leave_tables(self, inside):
+        tables = full(self.theta.tables.shape, 0.0)
+        for layout, d_inside in zip(self.layouts, inside, strict=True):
             if self.by_lane:
-                leave_tables(self.tiles, self.shared[layout], d_inside, layout, d_theta.tables)
+                leave_tables(self.tiles, self.shared[layout], d_inside, layout, tables)
             else:
                 d_tables = d_inside[:, 0] + d_inside[:, 1].transpose(0, 2, 1)
                 has = self.table_of[:, layout] >= 0
-                d_theta.tables[self.table_of[has, layout]] += (
-                    d_tables[has] / self.tiles.rho[has, layout, None, None]
-                )
-        return d_theta
+                tables[self.table_of[has, layout]] += d_tables[has] / self.tiles.rho[has, layout, None, None]
+        return tables
+
+    def expected_tables(self, state):
+        inside = tuple(full(part.shape, 0.0) for part in self.tiles.tables)
+        scratch, parts = self._scratch()  # its own, so that threads may ask about the same beliefs
+        every = np.ones(len(self.row_ptr) - 1, dtype=bool)
+        if parts is not None:
+            for layout in self.layouts:
+                hear_all(self.tiles, layout, state[:, 0], every, parts)
+        for layout in self.layouts:
+            expect_tables(self.tiles, layout, state[:, 0], scratch[layout], parts, inside[layout])
+        return self._leave_tables(inside)

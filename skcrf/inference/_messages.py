@@ -1,9 +1,10 @@
 """The methods that pass messages, by one of two engines: on lattices in tiles, on any graph edge by edge.
 
 An engine holds a problem and knows: where messages `start`, the `step` that sends each of them once and its
-`step_vjp`, the `marginals` that messages mean and their `marginals_vjp`, the logarithms of `messages` as rows
-numbered as `Graph` says and how to `enter` adjoints of such rows; a `new_adjoint` of the potentials and how
-to `leave` from it to `Potentials`; and the `row_ptr` of the examples in its state.
+`step_vjp`, the `marginals` that messages mean and their `marginals_vjp`, the `expected_tables`, the
+logarithms of `messages` as rows numbered as `Graph` says and how to `enter` adjoints of such rows; a
+`new_adjoint` of the potentials and how to `leave` from it to `Potentials`; and the `row_ptr` of the examples
+in its state.
 """
 
 from abc import abstractmethod
@@ -14,8 +15,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from sklearn.utils._param_validation import Interval
 
-from skcrf.graph import Graph, Potentials, canonical, outer, score, score_vjp
+from skcrf.graph import Graph, Potentials, canonical, outer, scaled, score, score_vjp
 from skcrf.inference._base import BaseInference, Beliefs, check_possible
+from skcrf.inference._curvature import LocalCurvature
 from skcrf.inference._fixed_point import ITERATION, Trace, iterate, reverse
 from skcrf.inference._lattice import LatticeEngine
 from skcrf.inference._pairwise import (
@@ -94,6 +96,8 @@ class Start(NamedTuple):
 class MessagePassing(BaseInference):
     """Base of the methods that pass messages: they differ in weights, schedule and stopping."""
 
+    has_curvature = True
+
     @abstractmethod
     def _plan(self, graph):
         """Choose how to pass messages: return a Plan."""
@@ -155,6 +159,12 @@ class MessagePassing(BaseInference):
     def backward(self, beliefs, d_mu=None, d_edge_mu=None, d_log_z=None):
         return backward_in_parts(beliefs, d_mu, d_edge_mu, d_log_z, _backward)
 
+    def curvature(self, graph, theta, beliefs):
+        return LocalCurvature(graph, self._plan(graph).rho, beliefs.mu, beliefs.edge_mu)
+
+    def statistics(self, beliefs):
+        return backward_in_parts(beliefs, None, None, None, _statistics)
+
 
 def _refuse_nan(graph, theta):
     """Refuse what is not a number: comparisons would take it for anything."""
@@ -173,8 +183,10 @@ def _backward(beliefs, d_mu, d_edge_mu, d_log_z):
         return score_vjp(graph, theta, beliefs.mu, d_log_z)
     d_mu = np.zeros_like(beliefs.mu) if d_mu is None else d_mu
     adjoint, d_read = engine.new_adjoint(), None
-    if d_edge_mu is None and d_log_z is None:
+    if d_edge_mu is None and (d_log_z is None or trace.tape is None):
         d_state = engine.marginals_vjp(adjoint, trace.state, beliefs.mu, d_mu)
+        if d_log_z is not None:  # at a fixed point the marginals are its derivative, D13 Eq 4
+            d_read = scaled(graph, _statistics(beliefs), d_log_z)
     else:
         messages = engine.messages(trace.state)
         d_log_z = np.zeros(graph.n_examples) if d_log_z is None else d_log_z
@@ -200,6 +212,13 @@ def _backward(beliefs, d_mu, d_edge_mu, d_log_z):
     if d_read is not None:
         d_theta = Potentials(d_theta.unary + d_read.unary, d_theta.tables + d_read.tables)
     return d_theta
+
+
+def _statistics(beliefs, *_):
+    plan, theta, engine, _, trace = beliefs.state
+    if trace is None:
+        return score_vjp(plan.graph, theta, beliefs.mu, np.ones(plan.graph.n_examples))
+    return Potentials(beliefs.mu.copy(), engine.expected_tables(trace.state))
 
 
 def _marginals(state, trace, edges):

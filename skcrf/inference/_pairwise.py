@@ -88,6 +88,20 @@ def read_edges(graph, theta, rho, messages, log_mu, edge_mu):
 
 
 @kernel
+def read_tables(graph, theta, rho, messages):
+    """Marginals of edges, summed over those that share a table."""
+    n_states = theta.unary.shape[1]
+    tables = np.zeros_like(theta.tables)
+    cavities, belief = np.empty((2, n_states)), np.empty(n_states * n_states)
+    for edge in range(len(graph.edges)):
+        _edge_belief(graph, theta, rho, messages, edge, cavities, belief)
+        for x in range(n_states):
+            for z in range(n_states):
+                tables[graph.edge_table[edge], x, z] += np.exp(belief[x * n_states + z])
+    return tables
+
+
+@kernel
 def read_vjp(graph, theta, rho, messages, log_mu, d_mu, d_edge_mu, d_log_z, through):
     """Pull derivatives of marginals and log_z back to messages and theta (D13 Alg 3, steps 6 and 7).
 
@@ -359,6 +373,9 @@ class PairwiseEngine:
 
     def marginals(self, messages):
         return marginals(self.graph, self.theta, self.route.weights, messages)
+
+    def expected_tables(self, state):
+        return read_tables(self.graph, self.theta, self.rho, self.messages(state))
 
     def marginals_vjp(self, d_theta, messages, mu, d_mu):
         d_messages = np.zeros_like(messages)

@@ -5,24 +5,7 @@ import numpy as np
 from skcrf._numerics import kernel, vector_kernel
 from skcrf.inference._crossing import cross_vjp, gather, hear, listen, listen_to_other
 from skcrf.inference._lanes import send, send_ratio, send_ratio_vjp, send_vjp
-from skcrf.inference._tiles import array_of, messages_of, rho_of, seam, slope, tables_of
-
-
-@kernel
-def _table(tables, tile, position, flip):
-    """The table between a position and the next: for messages to the first of them, or flipped."""
-    if tables.ndim == 3:
-        return tables[1] if flip else tables[0]
-    return tables[tile, min(position, tables.shape[1] - 1)]
-
-
-@kernel
-def _cut(messages, first_lane, line, value):
-    """Give messages of a tile a value at the seam of a line, if it is there."""
-    lane = line - first_lane
-    if 0 <= lane < messages.shape[1]:
-        for x in range(len(messages)):
-            messages[x, lane] = value
+from skcrf.inference._tiles import array_of, cut, messages_of, rho_of, seam, slope, table_at, tables_of
 
 
 @kernel
@@ -33,21 +16,21 @@ def _sweep(q, f, b, tables, rho, maximise, slope, width):
     for t in range(n_tiles):
         rho_t = rho[0], rho[1][t * lanes : (t + 1) * lanes]
         for p in range(positions - 1):
-            table = _table(tables, t, p, True)
+            table = table_at(tables, t, p, True)
             if maximise is None:
                 send_ratio(table, True, q[t, p, 0], f[t, p, 0], b[t, p, 0], rho_t, f[t, p + 1, 0])
             else:
                 send(table, True, maximise, q[t, p], f[t, p], b[t, p], rho_t, c, scratch, f[t, p + 1])
             if slope != 0:
-                _cut(f[t, p + 1], t * lanes, seam(slope, width, p), 1.0)
+                cut(f[t, p + 1], t * lanes, seam(slope, width, p), 1.0)
         for p in range(positions - 1, 0, -1):
-            table = _table(tables, t, p - 1, False)
+            table = table_at(tables, t, p - 1, False)
             if maximise is None:
                 send_ratio(table, False, q[t, p, 0], b[t, p, 0], f[t, p, 0], rho_t, b[t, p - 1, 0])
             else:
                 send(table, False, maximise, q[t, p], b[t, p], f[t, p], rho_t, c, scratch, b[t, p - 1])
             if slope != 0:
-                _cut(b[t, p - 1], t * lanes, seam(slope, width, p - 1), 1.0)
+                cut(b[t, p - 1], t * lanes, seam(slope, width, p - 1), 1.0)
 
 
 @kernel
@@ -62,7 +45,7 @@ def _sweep_vjp(q, f, b, b_before, tables, rho, maximise, slope, width, d_f, d_b,
         source = 2 * (positions - 1) - 1 - i if flip else i + 1
         target = source + 1 if flip else source - 1
         gap = min(source, target)
-        table, d_table = _table(tables, t, gap, flip), _table(d_tables, t, gap, flip)
+        table, d_table = table_at(tables, t, gap, flip), table_at(d_tables, t, gap, flip)
         message, d_message = (f[t, target], d_f[t, target]) if flip else (b[t, target], d_b[t, target])
         said, heard = (f[t, source], b_before[t, source]) if flip else (b[t, source], f[t, source])
         d_said, d_heard = (
@@ -70,7 +53,7 @@ def _sweep_vjp(q, f, b, b_before, tables, rho, maximise, slope, width, d_f, d_b,
         )
         rho_t = rho[0], rho[1][t * lanes : (t + 1) * lanes]
         if slope != 0:
-            _cut(d_message, t * lanes, seam(slope, width, gap), 0.0)
+            cut(d_message, t * lanes, seam(slope, width, gap), 0.0)
         if maximise is None:
             send_ratio_vjp(
                 table, flip, q[t, source, 0], said[0], heard[0], rho_t, d_message[0], work,
@@ -78,7 +61,7 @@ def _sweep_vjp(q, f, b, b_before, tables, rho, maximise, slope, width, d_f, d_b,
             )  # fmt: skip
         else:
             send_vjp(
-                table, _table(tables, t, gap, not flip), flip, q[t, source], said, heard, rho_t,
+                table, table_at(tables, t, gap, not flip), flip, q[t, source], said, heard, rho_t,
                 message, d_message, work, d_q[t, source], d_said, d_heard, d_table,
             )  # fmt: skip
 

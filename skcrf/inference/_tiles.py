@@ -164,6 +164,7 @@ def rho_of_tile(rho, tile, lanes, n_rows):
 
 @kernel
 def tables_of(tiles, tables, example, layout):
+    """The tables of an example along the lines of a layout."""
     if tables.ndim == 4:
         return tables[example]
     height, width = tiles.shapes[example]
@@ -171,3 +172,20 @@ def tables_of(tiles, tables, example, layout):
     start, stop = tiles.table_start[example, layout], tiles.table_start[example + 1, layout]
     n = tiles.sizes[0]
     return tables[start:stop].reshape((n_tiles, (stop - start) // (n_tiles * n * n * lanes), n, n, lanes))
+
+
+@kernel
+def table_at(tables, tile, position, flip):
+    """The table between a position and the next: for messages to the first of them, or flipped."""
+    if tables.ndim == 3:
+        return tables[1] if flip else tables[0]
+    return tables[tile, min(position, tables.shape[1] - 1)]
+
+
+@kernel
+def cut(messages, first_lane, line, value):
+    """Give messages of a tile a value at the seam of a line, if it is there."""
+    lane = line - first_lane
+    if 0 <= lane < messages.shape[1]:
+        for x in range(len(messages)):
+            messages[x, lane] = value

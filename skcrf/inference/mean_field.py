@@ -9,6 +9,7 @@ from skcrf._numerics import kernel, log_normalise, max_abs_by_part
 from skcrf.graph import Graph, Potentials, canonical, outer
 from skcrf.inference._base import BaseInference, Beliefs, check_possible
 from skcrf.inference._checkerboard import CheckerboardEngine
+from skcrf.inference._curvature import ProductCurvature
 from skcrf.inference._fixed_point import ITERATION, Trace, iterate, reverse
 from skcrf.inference._kinds import Kind, lattice_kinds
 from skcrf.inference._parts import backward_in_parts, forward_in_parts
@@ -187,6 +188,7 @@ class MeanField(BaseInference):
     _parameter_constraints = ITERATION
 
     bound = "lower"
+    has_curvature = True
 
     def __init__(self, max_iter=10, tol=0.0):
         self.max_iter = max_iter
@@ -223,6 +225,19 @@ class MeanField(BaseInference):
 
     def backward(self, beliefs, d_mu=None, d_edge_mu=None, d_log_z=None):
         return backward_in_parts(beliefs, d_mu, d_edge_mu, d_log_z, self._backward)
+
+    def curvature(self, graph, theta, beliefs):
+        return ProductCurvature(graph, np.maximum(theta.tables, _FORBIDDEN), beliefs.mu)
+
+    def statistics(self, beliefs):
+        return backward_in_parts(beliefs, None, None, None, self._statistics)
+
+    def _statistics(self, beliefs, *_):
+        graph, theta, _, _ = beliefs.state
+        means = Potentials(np.zeros_like(theta.unary), np.zeros_like(theta.tables))
+        no_mu = np.empty((0, theta.unary.shape[1]))
+        _objective_vjp(graph, theta, beliefs.mu, np.ones(graph.n_examples), False, no_mu, means)
+        return means
 
     def _backward(self, beliefs, d_mu, d_edge_mu, d_log_z):
         graph, theta, engine, trace = beliefs.state

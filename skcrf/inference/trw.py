@@ -6,6 +6,7 @@ from numbers import Real
 import numpy as np
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import minimum_spanning_tree
+from sklearn.base import clone
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from skcrf.inference._messages import PASSING, MessagePassing, Plan
@@ -64,6 +65,11 @@ class TRW(MessagePassing):
     def resumes(self):
         """Whether iterations may start anywhere: the objective of a spanning-tree distribution is concave."""
         return self.tol > 0 and isinstance(self.rho, str)
+
+    def part_of(self, graph, selection):
+        if np.ndim(self.rho) == 0 or len(self.rho) != graph.n_edges:
+            return self
+        return clone(self).set_params(rho=np.asarray(self.rho)[selection.edges])
 
     def _plan(self, graph):
         return Plan(graph, self._edge_weights(graph), self.max_iter, self.tol, self.damping)

@@ -1,62 +1,10 @@
-"""Gradient strategies: inferences whose `backward` is obtained in a chosen way, wrapping another."""
+"""Back-propagation."""
 
-from abc import abstractmethod
 from numbers import Real
 
-from sklearn.base import clone
 from sklearn.utils._param_validation import Interval, StrOptions
 
-from skcrf.inference import BaseInference
-
-
-class BaseGradient(BaseInference):
-    """Base class of the strategies.
-
-    A strategy is configured without an inference and then wraps one, which gives an object with the
-    inference door: the claims and the answers are those of the wrapped method.
-    """
-
-    def wrap(self, inference):
-        """Put this strategy around an inference.
-
-        Parameters
-        ----------
-        inference : BaseInference
-            The method that does the work.
-
-        Returns
-        -------
-        wrapped : BaseGradient
-            A clone of this strategy that holds the inference.
-        """
-        wrapped = clone(self)
-        wrapped.inference_ = inference
-        for claim in ("tasks", "exact_on", "bound", "differentiates", "resumes"):
-            setattr(wrapped, claim, getattr(inference, claim))
-        return wrapped
-
-    def forward(self, graph, theta, tau=1.0, *, edges=False, tape=False, start=None):
-        resumed = {} if start is None else {"start": start}
-        return self.inference_.forward(graph, theta, tau, edges=edges, tape=tape, **resumed)
-
-    def start_of(self, beliefs):
-        """Keep what a later `forward` can start from.
-
-        Parameters
-        ----------
-        beliefs : Beliefs
-            What `forward` returned.
-
-        Returns
-        -------
-        start : object
-            What the wrapped inference makes of it.
-        """
-        return self.inference_.start_of(beliefs)
-
-    @abstractmethod
-    def backward(self, beliefs, d_mu=None, d_edge_mu=None, d_log_z=None):
-        pass
+from skcrf.gradients._base import BaseGradient, is_truncated
 
 
 class Backprop(BaseGradient):
@@ -93,7 +41,7 @@ class Backprop(BaseGradient):
 
     def wrap(self, inference):
         wrapped = super().wrap(inference)
-        truncated = getattr(inference, "tol", None) == 0
+        truncated = is_truncated(inference)
         if truncated and self.mode == "fixed_point":
             raise ValueError(
                 f"Backprop(mode='fixed_point') needs an inference that converges, but "
@@ -109,6 +57,3 @@ class Backprop(BaseGradient):
 
     def backward(self, beliefs, d_mu=None, d_edge_mu=None, d_log_z=None):
         return self.inference_.backward(beliefs, d_mu, d_edge_mu, d_log_z)
-
-
-GRADIENTS = {"backprop": Backprop}

@@ -1,0 +1,10 @@
+"""Gradient strategies, by name."""
+
+from skcrf.gradients._base import BaseGradient
+from skcrf.gradients.backprop import Backprop
+from skcrf.gradients.implicit import Implicit
+from skcrf.gradients.perturbation import Perturbation
+
+GRADIENTS = {"backprop": Backprop, "implicit": Implicit, "perturbation": Perturbation}
+
+__all__ = ["GRADIENTS", "Backprop", "BaseGradient", "Implicit", "Perturbation"]

@@ -1,0 +1,255 @@
+"""Gradient strategies: inferences whose `backward` is obtained in a chosen way, wrapping another."""
+
+from abc import abstractmethod
+from typing import NamedTuple
+
+import numpy as np
+from sklearn.base import clone
+
+from skcrf._numerics import kernel_array, max_abs_by_part
+from skcrf.graph import Graph, Potentials, canonical, scaled, sum_by_table
+from skcrf.inference import BaseInference, Beliefs
+
+
+class BaseGradient(BaseInference):
+    """Base class of the strategies.
+
+    A strategy is configured without an inference and then wraps one, which gives an object with the
+    inference door: the claims and the answers are those of the wrapped method.
+
+    The class attributes are claims, and the test suite holds every class to them.
+    """
+
+    #: Whether the strategy differentiates truncated inference, ``tol=0``. If not, `wrap` refuses it.
+    truncates = True
+    #: Whether the strategy needs an inference that has `curvature`, and `wrap` refuses others.
+    needs_curvature = False
+
+    def wrap(self, inference):
+        """Put this strategy around an inference.
+
+        Parameters
+        ----------
+        inference : BaseInference
+            The method that does the work.
+
+        Returns
+        -------
+        wrapped : BaseGradient
+            A clone of this strategy that holds the inference.
+        """
+        if is_truncated(inference) and not self.truncates:
+            raise ValueError(
+                f"{type(self).__name__} needs an inference that converges, but {type(inference).__name__} "
+                "has tol=0: give it a tol above 0, or take Backprop."
+            )
+        if self.needs_curvature and not inference.has_curvature:
+            raise ValueError(
+                f"{type(self).__name__} needs the curvature of an objective, which "
+                f"{type(inference).__name__} does not tell: take Backprop or Perturbation."
+            )
+        wrapped = clone(self)
+        wrapped.inference_ = inference
+        for claim in ("tasks", "exact_on", "bound", "differentiates", "resumes"):
+            setattr(wrapped, claim, getattr(inference, claim))
+        return wrapped
+
+    def forward(self, graph, theta, tau=1.0, *, edges=False, tape=False, start=None):
+        resumed = {} if start is None else {"start": start}
+        return self.inference_.forward(graph, theta, tau, edges=edges, tape=tape, **resumed)
+
+    def start_of(self, beliefs):
+        """Keep what a later `forward` can start from.
+
+        Parameters
+        ----------
+        beliefs : Beliefs
+            What `forward` returned.
+
+        Returns
+        -------
+        start : object
+            What the wrapped inference makes of it.
+        """
+        return self.inference_.start_of(beliefs)
+
+    def statistics(self, beliefs):
+        return self.inference_.statistics(beliefs)
+
+    @abstractmethod
+    def backward(self, beliefs, d_mu=None, d_edge_mu=None, d_log_z=None):
+        pass
+
+
+def is_truncated(inference):
+    """Tell whether an inference does a fixed number of iterations.
+
+    Parameters
+    ----------
+    inference : BaseInference
+        Any inference.
+
+    Returns
+    -------
+    truncated : bool
+        False also for methods that do not iterate.
+    """
+    return getattr(inference, "tol", None) == 0
+
+
+class Asked(NamedTuple):
+    """A question to an inference, and its answer.
+
+    Attributes
+    ----------
+    graph : Graph
+        Structure.
+    theta : Potentials
+        Potentials.
+    beliefs : Beliefs
+        The answer of the wrapped inference.
+    """
+
+    graph: Graph
+    theta: Potentials
+    beliefs: Beliefs
+
+
+class StationaryGradient(BaseGradient):
+    """Base of the strategies that are right at a stationary point, where the Jacobian is symmetric.
+
+    There the derivative of log_z is the expected statistics, D13 Eq 4, and what is left to a strategy is the
+    response of the statistics to a change of theta. Examples that did not converge have no such point: their
+    cliques are differentiated as if each stood alone, which is a rough guide.
+    """
+
+    truncates = False
+
+    def forward(self, graph, theta, tau=1.0, *, edges=False, tape=False, start=None):
+        summing = self.task_of(tau) == "sum"
+        how = {"edges": edges or (summing and self.needs_curvature), "tape": tape and not summing}
+        beliefs = super().forward(graph, theta, tau, start=start, **how)
+        if not summing:  # what is maximised is differentiated by the inference itself
+            return beliefs
+        asked = Asked(graph, canonical(theta), beliefs)
+        return beliefs._replace(edge_mu=beliefs.edge_mu if edges else None, state=asked)
+
+    def start_of(self, beliefs):
+        return super().start_of(_answer(beliefs))
+
+    def statistics(self, beliefs):
+        return super().statistics(_answer(beliefs))
+
+    def backward(self, beliefs, d_mu=None, d_edge_mu=None, d_log_z=None):
+        if not isinstance(beliefs.state, Asked):
+            return self.inference_.backward(beliefs, d_mu, d_edge_mu, d_log_z)
+        graph, theta, answer = asked = beliefs.state
+        if d_log_z is None:
+            d_theta = Potentials(np.zeros_like(theta.unary), np.zeros_like(theta.tables))
+        else:
+            d_theta = scaled(graph, self.statistics(beliefs), kernel_array(d_log_z))
+        d_mu = np.zeros_like(answer.mu) if d_mu is None else kernel_array(d_mu)
+        if d_edge_mu is not None:
+            d_edge_mu = kernel_array(d_edge_mu)
+            if answer.edge_mu is None:
+                raise RuntimeError("Derivatives with respect to edge_mu need forward(edges=True).")
+        moved = largest_by_example(graph, d_mu, d_edge_mu) > 0
+        parts = []
+        if (moved & answer.converged).any():
+            parts.append(self._response(asked, *only(graph, answer.converged, d_mu, d_edge_mu)))
+        if (moved & ~answer.converged).any():
+            parts.append(alone(graph, answer, *only(graph, ~answer.converged, d_mu, d_edge_mu)))
+        for part in parts:
+            d_theta = Potentials(*map(np.add, d_theta, part))
+        return d_theta
+
+    @abstractmethod
+    def _response(self, asked, d_mu, d_edge_mu):
+        """Compute how the statistics change as theta goes that way; `d_edge_mu` may be None.
+
+        Both are zero in examples that did not converge, of which nothing is asked.
+        """
+
+
+def _answer(beliefs):
+    return beliefs.state.beliefs if isinstance(beliefs.state, Asked) else beliefs
+
+
+def largest_by_example(graph, unary, edges, ptr=None):
+    """Find the largest size of a number of each example.
+
+    Parameters
+    ----------
+    graph : Graph
+        Structure.
+    unary : ndarray of shape (n_nodes, n_states)
+        Numbers of nodes.
+    edges : ndarray of shape (n, n_states, n_states) or None
+        Numbers of edges, or of tables.
+    ptr : ndarray of shape (n_examples + 1,), default=None
+        Where those of each example start; None for edges.
+
+    Returns
+    -------
+    largest : ndarray of shape (n_examples,)
+        The maxima.
+    """
+    largest = max_abs_by_part(unary, graph.node_ptr)
+    if edges is None:
+        return largest
+    ptr = graph.edge_ptr if ptr is None else ptr
+    return np.maximum(largest, max_abs_by_part(edges.reshape(len(edges), unary.shape[1] ** 2), ptr))
+
+
+def only(graph, examples, d_mu, d_edge_mu):
+    """Keep the derivatives of some examples.
+
+    Parameters
+    ----------
+    graph : Graph
+        Structure.
+    examples : ndarray of shape (n_examples,)
+        Of which to keep them.
+    d_mu : ndarray of shape (n_nodes, n_states)
+        Derivative with respect to the node marginals.
+    d_edge_mu : ndarray of shape (n_edges, n_states, n_states) or None
+        Derivative with respect to the edge marginals.
+
+    Returns
+    -------
+    d_mu, d_edge_mu : ndarray or None
+        The same, and zeros for the other examples.
+    """
+    if examples.all():
+        return d_mu, d_edge_mu
+    d_mu = np.where(examples[graph.node_example, None], d_mu, 0.0)
+    if d_edge_mu is not None:
+        d_edge_mu = np.where(examples[graph.edge_example, None, None], d_edge_mu, 0.0)
+    return d_mu, d_edge_mu
+
+
+def alone(graph, beliefs, d_mu, d_edge_mu):
+    """Differentiate as if every node and every edge were the whole field.
+
+    Parameters
+    ----------
+    graph : Graph
+        Structure.
+    beliefs : Beliefs
+        Marginals, those of edges too if they have a derivative.
+    d_mu : ndarray of shape (n_nodes, n_states)
+        Derivative of some value with respect to the node marginals.
+    d_edge_mu : ndarray of shape (n_edges, n_states, n_states) or None
+        Derivative with respect to the edge marginals.
+
+    Returns
+    -------
+    d_theta : Potentials
+        What theta has to do with it directly.
+    """
+    mu, edge_mu = beliefs.mu, beliefs.edge_mu
+    unary = mu * (d_mu - (mu * d_mu).sum(axis=1, keepdims=True))
+    if d_edge_mu is None:
+        return Potentials(unary, np.zeros((graph.n_tables, mu.shape[1], mu.shape[1])))
+    means = np.einsum("exz,exz->e", edge_mu, d_edge_mu)[:, None, None]
+    return Potentials(unary, sum_by_table(graph, edge_mu * (d_edge_mu - means)))

@@ -1,0 +1,261 @@
+"""What the strategies at a stationary point rest on: expected statistics, differences, a linear system."""
+
+from functools import partial
+from itertools import pairwise, product
+
+import numpy as np
+import pytest
+import zoo
+from numpy.testing import assert_allclose, assert_array_equal
+from strategies import FIXED_POINT, assert_agree, draw, wrapped
+
+from skcrf.gradients import Backprop, Implicit, Perturbation
+from skcrf.graph import Potentials, from_edges, lattice, pack, sum_by_table
+from skcrf.inference import BP, INFERENCE, TRW, MeanField
+from skcrf.losses import LOSSES
+
+# Expected statistics
+
+
+@pytest.mark.parametrize("n_states", [2, 3])
+@pytest.mark.parametrize("cls, graph", zoo.askable(INFERENCE, zoo.GRAPHS))
+def test_statistics_are_the_marginals(cls, graph, n_states, seed):
+    draw_theta = zoo.forbidden if cls.exact_on else zoo.forbidden_unary
+    for make in (zoo.normal, draw_theta):
+        theta = make(graph, n_states, np.random.default_rng(seed))
+        inference = zoo.build(cls, max_iter=3)
+        beliefs = inference.forward(graph, theta, edges=True)
+        found = inference.statistics(beliefs)
+        assert_allclose(found.unary, beliefs.mu, rtol=0, atol=1e-12)
+        assert_allclose(found.tables, sum_by_table(graph, beliefs.edge_mu), rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("cls, graph", zoo.askable(INFERENCE, zoo.FEW))
+def test_statistics_of_a_maximum(cls, graph, seed):
+    if "max" in cls.tasks:
+        theta = zoo.normal(graph, 3, np.random.default_rng(seed))
+        beliefs = cls().forward(graph, theta, tau=0.0, edges=True)
+        found = cls().statistics(beliefs)
+        assert_array_equal(found.unary, beliefs.mu)
+        assert_array_equal(found.tables, sum_by_table(graph, beliefs.edge_mu))
+
+
+@pytest.mark.parametrize("tied", [True, False])
+@pytest.mark.parametrize("inference", [BP(max_iter=2), TRW(max_iter=2), TRW(rho=0.5, max_iter=2)], ids=str)
+def test_statistics_of_lattices_whose_tiles_are_cut_off(inference, tied, seed):
+    for n_states, shape in product((2, 3, 5), ((9, 5), (1, 7))):
+        graph = pack([lattice(*shape, tied=tied), lattice(3, 4, tied=tied)])
+        theta = zoo.normal(graph, n_states, np.random.default_rng(seed), strength=3.0)
+        beliefs = inference.forward(graph, theta, edges=True)
+        expected = sum_by_table(graph, beliefs.edge_mu)
+        assert_allclose(inference.statistics(beliefs).tables, expected, rtol=1e-10, atol=1e-13)
+
+
+def test_statistics_of_certain_neighbours():
+    """Cavities of opposite opinions, each of them next to nothing where the other is sure."""
+    graph = lattice(2, 6)
+    for n_states in (2, 3):
+        unary = np.zeros((12, n_states))
+        unary[:, 0] = 100.0 * (-1.0) ** np.arange(12)
+        theta = Potentials(unary, np.tile(-50.0 * np.eye(n_states), (2, 1, 1)))
+        beliefs = BP(max_iter=3).forward(graph, theta, edges=True)
+        expected = sum_by_table(graph, beliefs.edge_mu)
+        assert_allclose(BP().statistics(beliefs).tables, expected, rtol=1e-9, atol=1e-13)
+
+
+# Perturbation
+
+
+def relative_error(inference, graph, theta, d_mu, truth, **parameters):
+    wrapped = Perturbation(**parameters).wrap(inference)
+    found = wrapped.backward(wrapped.forward(graph, theta), d_mu=d_mu)
+    difference = [np.abs(one - other).sum() for one, other in zip(found, truth, strict=True)]
+    return sum(difference) / sum(np.abs(part).sum() for part in truth)
+
+
+@pytest.mark.parametrize("cls", [TRW, MeanField])
+def test_error_of_perturbation_falls_with_sides(cls, seed):
+    """D13 Fig 3: large steps err by their first, second and fourth power, and more sides take larger ones."""
+    rng = np.random.default_rng(seed)
+    theta = zoo.normal(graph := lattice(4, 4, tied=False), 2, rng, strength=0.5)
+    inference = cls(max_iter=10_000, tol=1e-15)
+    exact = Backprop().wrap(inference)
+    beliefs = exact.forward(graph, theta)
+    y = zoo.labels(graph, 2, rng)
+    d_mu = -np.eye(2)[y] / beliefs.mu
+    truth = exact.backward(beliefs, d_mu=d_mu)
+    error = partial(relative_error, inference, graph, theta, d_mu, truth)
+    best = [min(error(sides=sides, multiplier=10.0**i) for i in range(-4, 6)) for sides in (1, 2, 4)]
+    assert all(more < 0.2 * less for less, more in pairwise(best))
+    assert error(sides=2) < 1e-8
+    for sides, multiplier in ((1, 10.0), (2, 500.0), (4, 2000.0)):
+        grown = error(sides=sides, multiplier=2 * multiplier) / error(sides=sides, multiplier=multiplier)
+        assert 0.7 * 2**sides < grown < 1.4 * 2**sides
+
+
+@pytest.mark.parametrize("sides", [1, 2, 4])
+def test_what_perturbation_runs(sides, monkeypatch, seed):
+    """As many runs as sides, of as many iterations as the first; none where only log_z has a derivative."""
+    rng = np.random.default_rng(seed)
+    graph = pack([lattice(3, 4), zoo.SINGLES["no_edges"], lattice(3, 4), zoo.SINGLES["cycle"]])
+    theta, given = zoo.normal(graph, 3, rng), draw(graph, 3, rng)
+    calls, forward = [], TRW.forward
+
+    def counted(self, graph, theta, tau=1.0, *, edges=False, tape=False, start=None):
+        beliefs = forward(self, graph, theta, tau, edges=edges, tape=tape)
+        calls.append((graph.n_nodes, edges, beliefs.n_iter))
+        return beliefs
+
+    monkeypatch.setattr(TRW, "forward", counted)
+    inference = Perturbation(sides=sides).wrap(TRW(tol=1e-6, max_iter=1000))
+    beliefs = inference.forward(graph, theta)
+    calls.clear()
+    inference.backward(beliefs, d_log_z=given["d_log_z"])
+    assert not calls
+    d_mu = given["d_mu"] * (graph.node_example != 2)[:, None]
+    found = inference.backward(beliefs, d_mu=d_mu)
+    assert sum(n_nodes for n_nodes, _, _ in calls) == sides * (12 + 3 + 4)
+    assert not any(edges for _, edges, _ in calls)
+    assert {int(n) for _, _, done in calls for n in done} == set(np.delete(beliefs.n_iter, 2).tolist())
+    assert not found.unary[graph.node_example == 2].any()
+
+
+def test_perturbation_of_examples_with_weights_of_their_own(seed):
+    """An array with one rho for each edge of the batch goes with its examples."""
+    rng = np.random.default_rng(seed)
+    graph = pack([lattice(3, 3), zoo.SINGLES["cycle"], zoo.SINGLES["pair"]])
+    theta, given = zoo.normal(graph, 2, rng), draw(graph, 2, rng)
+    inference = TRW(rho=rng.uniform(0.4, 0.9, size=graph.n_edges), tol=1e-13, max_iter=5000)
+    found = {}
+    for name, strategy in wrapped(inference).items():
+        beliefs = strategy.forward(graph, theta, edges=True)
+        assert len(set(beliefs.n_iter.tolist())) > 1
+        found[name] = strategy.backward(beliefs, **given)
+    for name, gradient in found.items():
+        assert_agree(gradient, found["backprop"], err_msg=name)
+
+
+@pytest.mark.parametrize("improbable", [1e-4, 1e-12, 1e-100])
+def test_an_improbable_label_does_not_drown_the_others(improbable, seed):
+    rng = np.random.default_rng(seed)
+    graph = lattice(6, 6)
+    theta = zoo.attractive(graph, 2, rng, strength=0.5)
+    theta.unary[0, 1] = theta.unary[0, 0] + np.log(improbable)
+    y = zoo.labels(graph, 2, rng)
+    y[0] = 1
+    expected, found = (
+        LOSSES["univariate_logistic"]()(strategy.wrap(TRW(tol=1e-12, max_iter=2000)), graph, theta, y)[1]
+        for strategy in (Backprop(), Perturbation())
+    )
+    far = np.indices((6, 6)).sum(axis=0).ravel() > 5
+    assert_allclose(found.unary[far], expected.unary[far], rtol=0, atol=0.02)
+    assert_allclose(found.unary[0], expected.unary[0], rtol=0.01)
+
+
+# Implicit differentiation
+
+
+def conditions(graph, rho, mu, edge_mu):
+    """D and B of D13 section 5, all constraints written down, and the places of nodes and edges."""
+    n, k, m = *mu.shape, graph.n_edges
+    nodes, edges = np.arange(n * k).reshape(n, k), n * k + np.arange(m * k * k).reshape(m, k, k)
+    left = np.ones(n)
+    for e, (i, j) in enumerate(graph.edges):
+        left[i] -= rho[e]
+        left[j] -= rho[e]
+    d = np.concatenate([(-left[:, None] / mu).ravel(), (-rho[:, None, None] / edge_mu).ravel()])
+    rows = []
+    for i in range(n):
+        rows.append(np.isin(np.arange(len(d)), nodes[i]).astype(float))
+    for e, ends in enumerate(graph.edges):
+        for side, x in product((0, 1), range(k)):
+            row = np.zeros(len(d))
+            row[np.take(edges[e], x, axis=side)] = 1.0
+            row[nodes[ends[side], x]] = -1.0
+            rows.append(row)
+    return np.diag(d), np.array(rows), nodes, edges
+
+
+@pytest.mark.parametrize("title", ["chain", "star_tied", "cycle", "complete", "lattice_2x3", "parallel"])
+@pytest.mark.parametrize(
+    "inference", [BP(**FIXED_POINT), TRW(**FIXED_POINT), TRW(rho=0.45, **FIXED_POINT)], ids=str
+)
+def test_the_system_is_that_of_the_lagrange_conditions(inference, title, seed):
+    """Also where D is singular: at the ends of a chain, 1 - sum rho is 0 under BP."""
+    rng = np.random.default_rng(seed)
+    graph = zoo.SINGLES[title]
+    theta, given = zoo.normal(graph, 3, rng, strength=0.5), draw(graph, 3, rng)
+    strategy = Implicit(solver="direct").wrap(inference)
+    beliefs = strategy.forward(graph, theta, edges=True)
+    d, b, nodes, edges = conditions(graph, inference._plan(graph).rho, beliefs.mu, beliefs.edge_mu)
+    matrix = np.block([[d, b.T], [b, np.zeros((len(b), len(b)))]])
+    right = np.zeros(len(matrix))
+    right[nodes], right[edges] = -given["d_mu"], -given["d_edge_mu"]
+    x = np.linalg.lstsq(matrix, right, rcond=1e-12)[0]  # constraints are redundant, x is not
+    found = strategy.backward(beliefs, given["d_mu"], given["d_edge_mu"])
+    assert_allclose(found.unary, x[nodes], rtol=1e-6, atol=1e-8)
+    assert_allclose(found.tables, sum_by_table(graph, x[edges]), rtol=1e-6, atol=1e-8)
+    if title == "cycle" and inference.get_params().get("rho") == 0.45:  # the theorem itself: D is regular
+        inverse = np.diag(1 / np.diag(d))
+        middle = np.linalg.pinv(b @ inverse @ b.T, rcond=1e-12)
+        x = (inverse @ b.T @ middle @ b @ inverse - inverse) @ -right[: len(d)]
+        assert_allclose(found.unary, x[nodes], rtol=1e-6, atol=1e-8)
+
+
+@pytest.mark.parametrize("solver", ["direct", "iterative"])
+def test_a_singular_system_names_the_example(solver):
+    """BP on a complete graph of four nodes is critical where the tanh of the coupling is 1 / 2."""
+    one = from_edges(4, [(0, 1), (0, 2), (0, 3), (1, 2), (1, 3), (2, 3)], tied=True)
+    graph = pack([one, one])
+    coupling = np.array([0.1, np.arctanh(0.5)])[:, None, None]
+    theta = Potentials(np.zeros((8, 2)), coupling * np.array([[1.0, -1.0], [-1.0, 1.0]]))
+    inference = Implicit(solver=solver).wrap(BP(max_iter=10, tol=1e-6))
+    beliefs = inference.forward(graph, theta)
+    d_mu = np.tile([1.0, -1.0], (8, 1))
+    with pytest.raises(ValueError, match=r"example 1 (is singular.*backprop|was not solved.*direct)"):
+        inference.backward(beliefs, d_mu=d_mu)
+    fine = inference.backward(beliefs, d_mu=d_mu * (graph.node_example == 0)[:, None])
+    assert np.isfinite(fine.unary).all()
+
+
+def test_too_few_steps_name_the_example(seed):
+    rng = np.random.default_rng(seed)
+    graph = pack([zoo.SINGLES["single"], lattice(5, 5)])
+    theta, given = zoo.normal(graph, 2, rng), draw(graph, 2, rng)
+    inference = Implicit(max_iter=2).wrap(TRW(tol=1e-6, max_iter=500))
+    beliefs = inference.forward(graph, theta)
+    with pytest.raises(ValueError, match=r"example 1 was not solved to tol=1e-08 in 2 steps \(max_iter=2\)"):
+        inference.backward(beliefs, d_mu=given["d_mu"])
+
+
+@pytest.mark.parametrize("cls", [BP, TRW, MeanField])
+def test_solvers_agree_on_larger_lattices(cls, seed):
+    rng = np.random.default_rng(seed)
+    graph = lattice(12, 9)
+    theta = zoo.attractive(graph, 4, rng, strength=1.0)
+    d_mu = draw(graph, 4, rng)["d_mu"]
+    found = {}
+    for name, inference in wrapped(cls(tol=1e-10, max_iter=5000)).items():
+        beliefs = inference.forward(graph, theta)
+        assert beliefs.converged.all()
+        found[name] = inference.backward(beliefs, d_mu=d_mu)
+    for name, gradient in found.items():
+        assert_agree(gradient, found["backprop"], rtol=1e-5, atol=1e-7, err_msg=name)
+
+
+def test_states_that_are_tied_together_on_a_cycle(seed):
+    """Tables that allow equal labels only make constraints redundant; all nodes are then one."""
+    rng = np.random.default_rng(seed)
+    graph = zoo.SINGLES["cycle"]
+    unary = rng.normal(size=(4, 3))
+    theta = Potentials(unary, np.tile(np.where(np.eye(3), 0.0, -np.inf), (graph.n_tables, 1, 1)))
+    d_mu = rng.normal(size=(4, 3))
+    mu = np.exp(unary.sum(axis=0))
+    mu /= mu.sum()
+    total = d_mu.sum(axis=0)
+    method = TRW(rho=0.75, tol=1e-12, max_iter=2000)  # the spanning trees of a cycle, each as probable
+    for inference in wrapped(method).values():
+        beliefs = inference.forward(graph, theta)
+        assert_allclose(beliefs.mu, np.tile(mu, (4, 1)), rtol=0, atol=1e-9)
+        found = inference.backward(beliefs, d_mu=d_mu)
+        assert_allclose(found.unary, np.tile(mu * (total - mu @ total), (4, 1)), rtol=0, atol=1e-6)

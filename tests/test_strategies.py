@@ -1,0 +1,242 @@
+"""Every loss with every inference and every gradient strategy that claims it."""
+
+import numpy as np
+import pytest
+import reference
+import zoo
+from derivatives import check_gradient
+from numpy.testing import assert_allclose, assert_array_equal
+from strategies import FIXED_POINT, STRATEGIES, assert_agree, draw, wrapped
+
+from skcrf.gradients import GRADIENTS, Backprop, Perturbation
+from skcrf.graph import pack
+from skcrf.inference import BP, INFERENCE, TRW
+from skcrf.losses import LOSSES
+
+#: Differences of two sides are good to eps^(2/3), times the largest derivative of the loss, which is the
+#: reciprocal of a probability of 1e-3 at the least: about 1e-8.
+ACCURACY = {"perturbation": {"rtol": 1e-6, "atol": 1e-7}}
+EXACT = {"rtol": 1e-6, "atol": 1e-8}
+
+
+def test_every_strategy_is_here():
+    assert {type(strategy) for strategy in STRATEGIES.values()} == set(GRADIENTS.values())
+
+
+def askable(loss, cls):
+    """Whether the inference does the tasks that the loss asks for."""
+    graph = zoo.SINGLES["pair"]
+    inference = Backprop().wrap(zoo.build(cls, max_iter=1))
+    try:
+        LOSSES[loss]()(inference, graph, zoo.constant(graph, 2, None), np.array([0, -1]))
+    except ValueError as error:
+        assert "tau asks" in str(error)
+        return False
+    return True
+
+
+def some(*titles):
+    return {title: zoo.GRAPHS[title] for title in titles}
+
+
+def cases(*titles):
+    """Every loss with every inference on every graph that is not refused."""
+    return [
+        pytest.param(loss, *case.values, id=f"{loss}-{case.id}")
+        for loss in LOSSES
+        for case in zoo.askable(INFERENCE, some(*titles))
+        if askable(loss, case.values[0])
+    ]
+
+
+# Claims
+
+
+@pytest.mark.parametrize("inference", INFERENCE)
+@pytest.mark.parametrize("name", STRATEGIES)
+@pytest.mark.parametrize("tol", [0.0, 1e-6])
+def test_what_is_not_claimed_is_refused(name, inference, tol):
+    inference = zoo.build(INFERENCE[inference], tol=tol)
+    if zoo.claimed(STRATEGIES[name], inference):
+        assert STRATEGIES[name].wrap(inference).inference_ is inference
+    else:
+        who = rf"{type(STRATEGIES[name]).__name__} needs.*{type(inference).__name__}"
+        with pytest.raises(ValueError, match=rf"{who}.*(tol=0|curvature)?.*take Backprop"):
+            STRATEGIES[name].wrap(inference)
+
+
+def test_something_is_claimed():
+    """Exact methods without iterations too; implicit differentiation refuses what has no curvature only."""
+    for cls in INFERENCE.values():
+        inference = zoo.build(cls, tol=1e-6)
+        names = set(wrapped(inference))
+        assert names >= {"backprop", "perturbation", "perturbation_4"}
+        assert ("implicit" in names) == inference.has_curvature
+    assert sum(cls.has_curvature for cls in INFERENCE.values()) >= 4
+
+
+def test_no_curvature_is_told():
+    inference = INFERENCE["bruteforce"]()
+    with pytest.raises(NotImplementedError, match="BruteForce"):
+        inference.curvature(None, None, None)
+
+
+# Every loss, every inference, every strategy
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("loss, cls, graph", cases("cycle_tied", "lonely", "lattice_2x2"))
+def test_gradient(loss, cls, graph, strategy, seed):
+    rng = np.random.default_rng(seed)
+    theta = zoo.normal(graph, 2, rng, strength=0.4)
+    y = zoo.labels(graph, 2, rng, hidden=0.3)
+    inference = zoo.build(cls, **FIXED_POINT)
+    if not zoo.claimed(STRATEGIES[strategy], inference):
+        return
+    plain = Backprop().wrap(inference)
+    _, gradient, converged = LOSSES[loss]()(STRATEGIES[strategy].wrap(inference), graph, theta, y)
+    assert converged.all()
+
+    def value(g, t):
+        return LOSSES[loss]()(plain, g, t, np.resize(y, g.n_nodes))[0]
+
+    check_gradient(gradient, value, graph, theta, **ACCURACY.get(strategy, EXACT))
+
+
+@pytest.mark.parametrize("hidden", [0.0, 0.4])
+@pytest.mark.parametrize("potentials", ["normal", "forbidden"])
+@pytest.mark.parametrize(
+    "loss, cls, graph", cases("mixed", "chains", "lattices_untied", "star_tied", "parallel")
+)
+def test_strategies_agree(loss, cls, graph, potentials, hidden, seed):
+    rng = np.random.default_rng(seed)
+    if potentials == "forbidden":
+        make = zoo.forbidden if cls.exact_on else zoo.forbidden_unary
+    else:
+        make = zoo.normal
+    theta = make(graph, 3, rng, strength=0.4)
+    y = zoo.possible_labels(graph, theta, rng, hidden=hidden)
+    inference = zoo.build(cls, **FIXED_POINT)
+    found = {name: LOSSES[loss]()(strategy, graph, theta, y) for name, strategy in wrapped(inference).items()}
+    value, expected, converged = found.pop("backprop")
+    assert converged.all()
+    for name, (other_value, gradient, other_converged) in found.items():
+        assert_array_equal(other_value, value, err_msg=name)
+        assert_array_equal(other_converged, converged)
+        assert_agree(gradient, expected, err_msg=name)
+
+
+@pytest.mark.parametrize("kind", [("d_mu",), ("d_edge_mu",), ("d_log_z",), ("d_mu", "d_log_z")], ids="-".join)
+@pytest.mark.parametrize("cls, graph", zoo.askable(INFERENCE, zoo.GRAPHS))
+def test_strategies_agree_on_every_graph(cls, graph, kind, seed):
+    rng = np.random.default_rng(seed)
+    theta, given = zoo.normal(graph, 2, rng, strength=0.4), draw(graph, 2, rng)
+    given = {name: given[name] for name in kind}
+    found = {}
+    for name, inference in wrapped(zoo.build(cls, **FIXED_POINT)).items():
+        beliefs = inference.forward(graph, theta, edges=True)
+        assert beliefs.converged.all()
+        found[name] = inference.backward(beliefs, **given)
+    expected = found.pop("backprop")
+    for name, gradient in found.items():
+        assert_agree(gradient, expected, err_msg=name)
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize(
+    "cls, graph", zoo.askable(INFERENCE, some("isolated", "chains", "equal_lattices", "mixed"))
+)
+def test_batch_is_its_examples_bit_for_bit(cls, graph, strategy, seed):
+    """Also of examples that did not converge."""
+    rng = np.random.default_rng(seed)
+    theta, given = zoo.normal(graph, 2, rng), draw(graph, 2, rng)
+    for parameters in ({"max_iter": 50, "tol": 1e-4}, {"max_iter": 3, "tol": 1e-4}):
+        inference = zoo.build(cls, **parameters)
+        if not zoo.claimed(STRATEGIES[strategy], inference):
+            continue
+        inference = STRATEGIES[strategy].wrap(inference)
+        whole = inference.backward(inference.forward(graph, theta, edges=True), **given)
+        for e, (one, potentials) in enumerate(zoo.split(graph, theta)):
+            own = {
+                "d_mu": given["d_mu"][graph.node_example == e],
+                "d_edge_mu": given["d_edge_mu"][graph.edge_example == e],
+                "d_log_z": given["d_log_z"][e : e + 1],
+            }
+            alone = inference.backward(inference.forward(one, potentials, edges=True), **own)
+            assert_array_equal(alone.unary, whole.unary[graph.node_example == e])
+            assert_array_equal(alone.tables, whole.tables[graph.table_example == e])
+
+
+@pytest.mark.parametrize("cls, graph", zoo.askable(INFERENCE, zoo.FEW))
+def test_backward_leaves_no_trace(cls, graph, seed):
+    rng = np.random.default_rng(seed)
+    theta, given = zoo.normal(graph, 2, rng, strength=0.4), draw(graph, 2, rng)
+    kept = {name: array.copy() for name, array in given.items()}
+    for inference in wrapped(zoo.build(cls, max_iter=100, tol=1e-6)).values():
+        beliefs = inference.forward(graph, theta, edges=True)
+        mu = beliefs.mu.copy()
+        first, second = (inference.backward(beliefs, **given) for _ in range(2))
+        for one, other in zip(first, second, strict=True):
+            assert_array_equal(one, other)
+        assert_array_equal(beliefs.mu, mu)
+        for name, array in given.items():
+            assert_array_equal(array, kept[name])
+        for part in inference.backward(beliefs):
+            assert not part.any()
+
+
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_maxima_are_differentiated_by_the_inference(name, seed):
+    rng = np.random.default_rng(seed)
+    theta, given = zoo.normal(graph := zoo.GRAPHS["mixed"], 3, rng), draw(graph, 3, rng)
+    plain, inference = BP(tol=1e-6, max_iter=50), STRATEGIES[name].wrap(BP(tol=1e-6, max_iter=50))
+    found = inference.backward(inference.forward(graph, theta, tau=0.0), **given)
+    expected = plain.backward(plain.forward(graph, theta, tau=0.0), **given)
+    for one, other in zip(found, expected, strict=True):
+        assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_edges_that_were_not_asked_for(name, seed):
+    rng = np.random.default_rng(seed)
+    theta, given = zoo.normal(graph := zoo.SINGLES["cycle"], 2, rng), draw(graph, 2, rng)
+    inference = STRATEGIES[name].wrap(TRW(tol=1e-6, max_iter=500))
+    beliefs = inference.forward(graph, theta)
+    assert beliefs.edge_mu is None
+    assert np.isfinite(inference.backward(beliefs, d_mu=given["d_mu"]).tables).all()
+    if isinstance(inference, Perturbation):
+        with pytest.raises(RuntimeError, match="edges=True"):
+            inference.backward(beliefs, d_edge_mu=given["d_edge_mu"])
+
+
+@pytest.mark.parametrize("cls", [cls for cls in INFERENCE.values() if "tol" in cls().get_params()])
+def test_without_a_fixed_point_cliques_stand_alone(cls, seed):
+    rng = np.random.default_rng(seed)
+    graph = pack([zoo.SINGLES["pair"], zoo.SINGLES["lattice_2x3"]])
+    theta, given = zoo.attractive(graph, 2, rng, strength=3.0), draw(graph, 2, rng)
+    found = {}
+    for name, inference in wrapped(cls(max_iter=3, tol=1e-13)).items():
+        if name != "backprop":
+            beliefs = inference.forward(graph, theta, edges=True)
+            assert not beliefs.converged[1]
+            found[name] = inference.backward(beliefs, given["d_mu"], given["d_edge_mu"])
+    own = graph.node_example == 1
+    mean = (beliefs.mu * given["d_mu"]).sum(axis=1, keepdims=True)
+    expected = (beliefs.mu * (given["d_mu"] - mean))[own]
+    for gradient in found.values():
+        assert_allclose(gradient.unary[own], expected, rtol=1e-12, atol=1e-14)
+        assert np.abs(gradient.tables).max() < np.abs(given["d_edge_mu"]).sum()
+
+
+def test_exact_inference_on_forests(seed):
+    """Forests by `tree`, which does not iterate."""
+    rng = np.random.default_rng(seed)
+    graph = zoo.GRAPHS["packed_twice"]
+    theta, given = zoo.normal(graph, 3, rng), draw(graph, 3, rng)
+    found = {}
+    for name, inference in wrapped(INFERENCE["tree"]()).items():
+        beliefs = inference.forward(graph, theta, edges=True)
+        assert_allclose(beliefs.mu, reference.marginals(graph, theta)[0], rtol=0, atol=1e-12)
+        found[name] = inference.backward(beliefs, **given)
+    for name, gradient in found.items():
+        assert_agree(gradient, found["backprop"], err_msg=name)
