@@ -189,15 +189,16 @@ def _log_sum(values):
 def _log_inward(graph, theta, rho, messages, inward, cavity, shares, best):
     """log c of an edge: by how much its inward message falls short of what its source would send.
 
-    ``c m(x_i) >= sum_xj exp(theta(x_i, x_j) / rho) b_j(x_j) / m_outward(x_j)`` for all x_i, an equality once
-    a pass has sent m. Leaves the shares of the x_j at the x_i where it is tightest in `best`, and returns
-    that state too.
+    ``c m(x_i) >= sum_xj exp(theta(x_i, x_j) / rho) b_j(x_j) / m_outward(x_j)`` for all x_i that are not
+    forbidden, an equality once a pass has sent m. Leaves the shares of the x_j at the x_i where it is
+    tightest in `best`, and returns that state too.
     """
     edge, side = inward >> 1, inward & 1
+    node = graph.edges[edge, side]
     _cavity(graph, theta, rho, messages, graph.edges[edge, 1 - side], edge, cavity)
     largest, tightest = -np.inf, 0
     for x in range(len(cavity)):
-        if messages[inward, x] > -np.inf:
+        if messages[inward, x] > -np.inf and theta.unary[node, x] > -np.inf:
             for z in range(len(cavity)):
                 shares[z] = _table_entry(theta, graph.edge_table[edge], side, x, z) / rho[edge] + cavity[z]
             value = _log_sum(shares) - messages[inward, x]
