@@ -175,7 +175,7 @@ def plot(found, sizes, facts, path):
         row[0].set_xticks(sizes.sides, sizes.sides)
         row[0].minorticks_off()
         row[1].set(xlabel="strength of interactions", title=f"{name}, {sizes.side} x {sizes.side}")
-    axes[0, 0].legend(frameon=False)
+    figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=5, frameon=False)
     figure.suptitle(f"Time of one gradient; commit {facts['commit']}", fontsize="medium")
     figure.savefig(path, dpi=120)
 

@@ -58,7 +58,7 @@ def relative_errors(inference, theta, y, sides, multipliers):
     return np.array(errors)
 
 
-multipliers = 10.0 ** np.arange(-3, 5.5, 0.5)
+multipliers = 10.0 ** np.arange(-3, 6)
 strengths = [0.5, 1.0, 2.0]
 methods = {"TRW": TRW(max_iter=3000, tol=1e-15), "mean field": MeanField(max_iter=3000, tol=1e-15)}
 found = {
@@ -93,7 +93,7 @@ for row, name in zip(axes, methods, strict=True):
         ax.axvline(1.0, color="0.8", zorder=0)
         ax.grid(alpha=0.3)
         ax.set_title(f"{name}, s = {s:g}", fontsize="medium")
-axes[0, 0].legend(frameon=False, loc="lower left")
+figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside upper center", ncols=3, frameon=False)
 figure.supxlabel("multiplier of the step")
 figure.supylabel("relative error of the gradient")
 
