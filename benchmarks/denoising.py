@@ -24,7 +24,7 @@ PAPER = {
     "univariate_logistic": {1.25: 0.126, 1.5: 0.096, 5: 0.030},
     "clique_logistic": {1.25: 0.126, 1.5: 0.096, 5: 0.030},
     "univariate_quadratic": {1.25: 0.126, 1.5: 0.096, 5: 0.030},
-    "smoothed_classification": {1.25: 0.126, 1.5: 0.096, 5: 0.030},
+    "smoothed_classification": {1.25: 0.125, 1.5: 0.096, 5: 0.030},
     "pseudolikelihood": {1.25: 0.204, 1.5: 0.112, 5: 0.030},
     "piecewise": {1.25: 0.481, 1.5: 0.481, 5: 0.058},
 }

@@ -14,6 +14,7 @@ from skcrf.inference import BP, TRW
 from skcrf.inference._kinds import Kind
 from skcrf.inference._lattice import _RANGE, LatticeEngine
 from skcrf.inference._pairwise import PairwiseEngine
+from skcrf.inference.trw import spanning_tree_weights
 
 SMALL = [(2, 2), (2, 5), (5, 2), (3, 5), (5, 3)]
 #: Also around the numbers of lanes of tiles, of which a diagonal crosses several.
@@ -206,3 +207,15 @@ def test_every_example_has_the_bits_it_has_alone(method, n_states, seed):
     gradients = [inference.backward(one, part) for one, part in zip(alone, parts, strict=True)]
     for found, expected in zip(inference.backward(whole, d_mu), zip(*gradients, strict=True), strict=True):
         assert (found == np.concatenate(expected)).all()
+
+
+@pytest.mark.parametrize("shape", [(2, 2), (5, 5), (6, 6), (5, 20), (40, 30)], ids=str)
+def test_weights_reach_every_pixel(shape):
+    """A spanning tree has an edge at every pixel. Equal weights give corners of large ones too little."""
+    graph = lattice(*shape, connectivity=8)
+    rho = spanning_tree_weights(graph)
+    assert_allclose(rho.sum(), graph.n_nodes - 1, rtol=1e-12)
+    assert np.bincount(graph.edges.ravel(), np.repeat(rho, 2)).min() >= 1 - 1e-12
+    equal = np.full(graph.n_edges, (graph.n_nodes - 1) / graph.n_edges)
+    reached = np.bincount(graph.edges.ravel(), np.repeat(equal, 2)).min() >= 1 - 1e-12
+    assert reached == (max(shape) <= 5)

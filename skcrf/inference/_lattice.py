@@ -314,17 +314,18 @@ class LatticeEngine:
     def leave(self, adjoint):
         d_unary = full(self.theta.unary.shape, 0.0)
         leave_unary(self.tiles, adjoint.d_unary, d_unary)
-        return Potentials(d_unary, self._leave_tables(adjoint.d_tables))
+        return Potentials(d_unary, self._leave_tables(self.tiles, adjoint.d_tables))
 
-    def _leave_tables(self, inside):
+    def _leave_tables(self, tiles, inside):
+        """Bring tables from the tiles to the graph's, each divided by the weight of its edges."""
         tables = full(self.theta.tables.shape, 0.0)
         for layout, d_inside in zip(self.layouts, inside, strict=True):
             if self.by_lane:
-                leave_tables(self.tiles, self.shared[layout], d_inside, layout, tables)
+                leave_tables(tiles, self.shared[layout], d_inside, layout, tables)
             else:
                 d_tables = d_inside[:, 0] + d_inside[:, 1].transpose(0, 2, 1)
                 has = self.table_of[:, layout] >= 0
-                tables[self.table_of[has, layout]] += d_tables[has] / self.tiles.rho[has, layout, None, None]
+                tables[self.table_of[has, layout]] += d_tables[has] / tiles.rho[has, layout, None, None]
         return tables
 
     def expected_tables(self, state):
@@ -336,4 +337,5 @@ class LatticeEngine:
                 hear_all(self.tiles, layout, state[:, 0], every, parts)
         for layout in self.layouts:
             expect_tables(self.tiles, layout, state[:, 0], scratch[layout], parts, inside[layout])
-        return self._leave_tables(inside)
+        even = tuple(np.ones_like(weights) for weights in self.tiles.weights)
+        return self._leave_tables(self.tiles._replace(rho=np.ones_like(self.tiles.rho), weights=even), inside)

@@ -40,9 +40,11 @@ def _weights(q, said, heard, rho, top, out):
             out[x, lane] /= top[lane]
 
 
+# Pairs are divided by their sum one by one, so that a pair which is certain weighs exactly 1.
+
+
 @vector_kernel
-def _normalise(table, first, second, scale, total):
-    """Scale `first` so that all pairs of a lane together weigh its `scale`."""
+def _sums(table, first, second, total):
     n_labels, lanes = first.shape
     for lane in range(lanes):
         total[lane] = 0.0
@@ -55,28 +57,22 @@ def _normalise(table, first, second, scale, total):
             else:
                 for lane in range(lanes):
                     total[lane] += table[x, z, lane] * first[x, lane] * second[z, lane]
-    for x in range(n_labels):
-        for lane in range(lanes):
-            first[x, lane] *= scale[lane] / total[lane]
 
 
 @reduction_kernel
-def _add_sum(table, first, second, n_lines, out):
-    """Add the pairs of all lines to the one table that they share."""
-    for x in range(len(first)):
-        for z in range(len(second)):
-            total = 0.0
-            for lane in range(n_lines):
-                total += first[x, lane] * second[z, lane]
-            out[x, z] += table[x, z] * total
+def _sum_of_lines(t, first, second, total):
+    of_all = 0.0
+    for lane in range(len(first)):
+        of_all += t * first[lane] * second[lane] / total[lane]
+    return of_all
 
 
 @vector_kernel
-def _add_each(table, first, second, out):
+def _add_each(table, first, second, total, out):
     for x in range(len(first)):
         for z in range(len(second)):
             for lane in range(first.shape[1]):
-                out[x, z, lane] += table[x, z, lane] * first[x, lane] * second[z, lane]
+                out[x, z, lane] += table[x, z, lane] * first[x, lane] * second[z, lane] / total[lane]
 
 
 @kernel
@@ -89,18 +85,21 @@ def _expect(q, f, b, tables, rho, n_labels, lines, slope, width, out):
             table, sums = table_at(tables, t, p, False), table_at(out, t, p, False)
             _weights(q[t, p], f[t, p], b[t, p], rho_t, work, first)
             _weights(q[t, p + 1], b[t, p + 1], f[t, p + 1], rho_t, work, second)
-            _normalise(table, first, second, rho_t[1], work)
+            _sums(table, first, second, work)
             if slope != 0:  # no edge where a diagonal comes in again
                 cut(first, t * lanes, seam(slope, width, p), 0.0)
             if tables.ndim == 3:  # one table for all edges
-                _add_sum(table, first, second, min(lanes, lines - t * lanes), sums)
+                n = min(lanes, lines - t * lanes)
+                for x in range(n_labels):
+                    for z in range(n_labels):
+                        sums[x, z] += _sum_of_lines(table[x, z], first[x, :n], second[z, :n], work[:n])
             else:
-                _add_each(table, first, second, sums)
+                _add_each(table, first, second, work, sums)
 
 
 @kernel
 def expect_tables(tiles, layout, state, scratch, parts, out):
-    """Add ``rho`` times the expected tables along the lines of a layout, as adjoints of tables are kept.
+    """Add the expected tables along the lines of a layout.
 
     `parts` are those of all layouts, None where there are two.
     """

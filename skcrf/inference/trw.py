@@ -122,6 +122,9 @@ def _lattice_weights(height, width, n_edges):
 
     All horizontal edges and a column drawn at random are a spanning tree, and so are all vertical edges and a
     row. With diagonals, so are all edges of a diagonal direction, the top row and one outer column.
+
+    One weight for all edges, or one a direction, will not do with diagonals: a corner has three edges only,
+    which no tree may leave out altogether, so that the other diagonals would be left with next to nothing.
     """
     diagonals = n_edges > height * (width - 1) + width * (height - 1)
     trees = 4 if diagonals else 2
