@@ -5,6 +5,8 @@ import zoo
 from numpy.testing import assert_allclose
 
 from skcrf.gradients import Backprop, Implicit, Perturbation
+from skcrf.inference import MeanField
+from skcrf.losses import LOSSES
 
 FIXED_POINT = {"max_iter": 5000, "tol": 1e-13}
 #: Every strategy in every way of working.
@@ -15,6 +17,12 @@ STRATEGIES = {
     "implicit": Implicit(tol=1e-11),
     "implicit_direct": Implicit(solver="direct"),
 }
+
+
+def loss_of(name):
+    """A loss; where it brings an inference of its own, that converges, as most strategies ask."""
+    parameters = {"clamped": MeanField(**FIXED_POINT)}
+    return zoo.build(LOSSES[name], **parameters)
 
 
 def wrapped(inference, *names):

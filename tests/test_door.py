@@ -5,6 +5,7 @@ import pytest
 import zoo
 from numba import config
 from numpy.testing import assert_allclose, assert_array_equal
+from strategies import loss_of
 
 from skcrf._numerics import kernel
 from skcrf.gradients import GRADIENTS
@@ -72,7 +73,7 @@ def test_no_fixed_point_no_explosion(loss, gradient):
         coupling = 4 * rng.normal(size=(graph.n_tables, 1, 1))
         theta = Potentials(rng.normal(size=(16, 2)), coupling * np.array([[1.0, -1.0], [-1.0, 1.0]]))
         wrapped = GRADIENTS[gradient]().wrap(BP(tol=1e-6, max_iter=300))
-        value, d_theta, converged = LOSSES[loss]()(wrapped, graph, theta, rng.integers(2, size=16))
+        value, d_theta, converged = loss_of(loss)(wrapped, graph, theta, rng.integers(2, size=16))
         lost += not converged.all()
         assert np.isfinite(value).all()
         assert max(np.abs(part).max() for part in d_theta) < 1e6

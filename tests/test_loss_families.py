@@ -110,7 +110,7 @@ def test_likelihood_without_an_iteration(name, rho, hidden, seed):
         mu = reference.mean_field(graph, theta, 0)
         edge_mu = np.array([np.outer(mu[i], mu[j]) for i, j in graph.edges])
     else:
-        mu, edge_mu = reference.trw(graph, theta, rho, 0)
+        mu, edge_mu, *_ = reference.trw(graph, theta, rho, 0)
     entropy = reference.free_energy(
         graph, zoo.constant(graph, 3, None), mu, edge_mu, 1.0 if rho is None else rho
     )
