@@ -19,7 +19,6 @@ CORE = {
     "test_gradients",
     "test_losses",
     "test_loss_families",
-    "test_strategies",
     "test_stationary",
     "test_features",
     "test_extreme",
