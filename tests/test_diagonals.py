@@ -10,7 +10,7 @@ from numba import config
 from numpy.testing import assert_allclose
 
 from skcrf.graph import lattice, pack
-from skcrf.inference import BP, TRW
+from skcrf.inference import BP, TRW, MeanField
 from skcrf.inference._kinds import Kind
 from skcrf.inference._lattice import _RANGE, LatticeEngine
 from skcrf.inference._pairwise import PairwiseEngine
@@ -39,6 +39,10 @@ def by_line(graph, rng):
     return np.concatenate(weights)
 
 
+def _weighted(weights, graph, rng, **parameters):
+    return TRW(rho=weights(graph, rng), **parameters)
+
+
 #: name -> function(graph, rng) that gives weights.
 WEIGHTS = {
     "bp": lambda graph, rng: 1.0,
@@ -50,6 +54,12 @@ WEIGHTS = {
 }
 
 weighted = pytest.mark.parametrize("weights", list(WEIGHTS.values()), ids=list(WEIGHTS))
+
+#: name -> function(graph, rng, **parameters) that gives an inference.
+METHODS = {name: partial(_weighted, weights) for name, weights in WEIGHTS.items()}
+METHODS["mean_field"] = lambda graph, rng, **parameters: MeanField(**parameters)
+
+methods = pytest.mark.parametrize("method", list(METHODS.values()), ids=list(METHODS))
 tied_or_not = pytest.mark.parametrize("tied", [True, False], ids=["tied", "untied"])
 
 
@@ -63,11 +73,11 @@ draws = pytest.mark.parametrize("draw", [zoo.normal, zoo.forbidden_unary], ids=[
 @draws
 @pytest.mark.parametrize("n_states", LABELS)
 @tied_or_not
-@weighted
-def test_truncated(weights, tied, n_states, draw, seed):
+@methods
+def test_truncated(method, tied, n_states, draw, seed):
     rng = np.random.default_rng(seed)
     graph = lattices(SMALL[:4] if config.DISABLE_JIT else SMALL + LARGE[:3] + LINES, tied)
-    inference = TRW(rho=weights(graph, rng), max_iter=3)
+    inference = method(graph, rng, max_iter=3)
     fast, plain = both(inference, graph, draw(graph, n_states, rng), tape=True)
     assert_close_beliefs(fast, plain)
     for title, given in cotangents(fast, rng).items():
@@ -78,7 +88,7 @@ def test_truncated(weights, tied, n_states, draw, seed):
 @pytest.mark.skipif(config.DISABLE_JIT, reason="too large for plain Python")
 @pytest.mark.parametrize("shape", LARGE, ids=str)
 @pytest.mark.parametrize("n_states", [2, 3])
-@pytest.mark.parametrize("method", [BP, TRW])
+@pytest.mark.parametrize("method", [BP, TRW, MeanField])
 def test_sizes_around_those_of_tiles(method, n_states, shape, seed):
     rng = np.random.default_rng(seed)
     for tied in (True, False):
@@ -115,14 +125,15 @@ def test_messages(weights, tied, maximise, n_states, draw, seed):
 
 @pytest.mark.parametrize("n_states", [2, 3])
 @tied_or_not
-@weighted
-def test_fixed_point(weights, tied, n_states, seed):
+@methods
+def test_fixed_point(method, tied, n_states, seed):
     rng = np.random.default_rng(seed)
     graph = lattices(SMALL[:4], tied)
     theta = zoo.forbidden_unary(graph, n_states, rng, strength=0.2)
-    rho = weights(graph, rng)
-    assert_close_beliefs(*both(TRW(rho=rho, max_iter=50, tol=1e-6), graph, theta))
-    inference = TRW(rho=rho, max_iter=1000, tol=1e-13)
+    state = rng.bit_generator.state  # the same weights again
+    assert_close_beliefs(*both(method(graph, rng, max_iter=50, tol=1e-6), graph, theta))
+    rng.bit_generator.state = state
+    inference = method(graph, rng, max_iter=1000, tol=1e-13)
     fast, plain = both(inference, graph, theta)
     assert fast.converged.all()
     for title, given in cotangents(fast, rng).items():

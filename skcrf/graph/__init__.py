@@ -14,6 +14,7 @@ from skcrf.graph._potentials import (
     sum_by_table,
 )
 from skcrf.graph._structure import (
+    OFFSETS,
     Graph,
     chain,
     from_edges,
@@ -25,6 +26,7 @@ from skcrf.graph._structure import (
 )
 
 __all__ = [
+    "OFFSETS",
     "Graph",
     "Potentials",
     "augment",

@@ -129,7 +129,7 @@ def _canonical(graph):
 
 # The neighbours of a pixel that make its edges, (down, right), by connectivity. Their order is the
 # order of the sweeps: right and left, down and up, then the diagonals.
-_OFFSETS = {4: [(0, 1), (1, 0)], 8: [(0, 1), (1, 0), (1, 1), (1, -1)]}
+OFFSETS = {4: [(0, 1), (1, 0)], 8: [(0, 1), (1, 0), (1, 1), (1, -1)]}
 
 
 def lattice(height, width, connectivity=4, tied=True):
@@ -157,7 +157,7 @@ def lattice(height, width, connectivity=4, tied=True):
 def _lattice(height, width, connectivity, tied):
     node = np.arange(height * width).reshape(height, width)
     edges, groups, forward, n_edges = [], [], [], 0
-    for group, (down, right) in enumerate(_OFFSETS[connectivity]):
+    for group, (down, right) in enumerate(OFFSETS[connectivity]):
         first = node[: height - down, max(0, -right) : width - max(0, right)].ravel()
         edges.append(np.stack([first, first + down * width + right], axis=1))
         groups.append(np.full(len(first), group))

@@ -1,9 +1,10 @@
-"""Mean field on lattices of four neighbours, one colour of the checkerboard after the other.
+"""Mean field on lattices, one colour after the other.
 
-No two sites of a colour are neighbours, so that all of them are updated at once. Arrays are (colour, row,
-label, site): the sites of a colour in a row lie side by side, and each step is arithmetic of whole rows.
-Site i of colour s in row r is column 2 i + offset, where the offset is (r + s) mod 2; above and below it is
-site i of the other colour, left of it site i - 1 + offset and right of it site i + offset.
+No two sites of a colour are neighbours, so that all of them are updated at once. With four neighbours there
+are the two colours of a checkerboard, with eight a colour for each parity of the row and the column. Arrays
+are (line, parity, label, site): site i of a parity is position 2 i + parity of its line, so that all sites of
+a colour in a line lie side by side, and each step is arithmetic of whole lines. Lines are rows or columns,
+whichever are longer.
 """
 
 from typing import NamedTuple
@@ -12,7 +13,7 @@ import numpy as np
 
 from skcrf._memory import full
 from skcrf._numerics import kernel, reduction_kernel, vector_exp, vector_kernel
-from skcrf.graph import Potentials
+from skcrf.graph import OFFSETS, Potentials
 from skcrf.inference._kinds import Kind, at_edges, first_edges, lattice_kinds
 from skcrf.inference._lanes import add_scaled
 
@@ -24,84 +25,108 @@ class Board(NamedTuple):
     ----------
     shapes : ndarray of shape (n_examples, 2)
         Heights and widths.
+    offsets : ndarray of shape (n_directions, 2)
+        How far down and right the second end of an edge is from the first.
     n_labels : ndarray of shape (1,)
         Number of labels.
     node_ptr, start : ndarray of shape (n_examples + 1,)
         Where the nodes, and the arrays, of each example start.
+    first_edge : ndarray of shape (n_examples, n_directions)
+        Where the edges of each direction start.
     unary : ndarray of shape (size,)
         theta of the nodes, flat.
-    tables : tuple of two ndarrays
-        theta of the edges to the right and down: shape (n_examples, n_labels, n_labels) for one table an
-        example; flat arrays (colour, row, label, label, site) of the edge's first end if each has its own.
+    tables : ndarray
+        theta of the edges: shape (n_directions, n_examples, n_labels, n_labels) for one table a direction;
+        flat arrays (line, parity, label, label, site) of the edge's first end, one a direction, if each edge
+        has its own.
     """
 
     shapes: np.ndarray
+    offsets: np.ndarray
     n_labels: np.ndarray
     node_ptr: np.ndarray
     start: np.ndarray
+    first_edge: np.ndarray
     unary: np.ndarray
-    tables: tuple
+    tables: np.ndarray
+
+
+@kernel
+def _size(board, example):
+    """Number of lines, their length, and whether lines are columns."""
+    height, width = board.shapes[example]
+    return min(height, width), max(height, width), height > width
 
 
 @kernel
 def _array(board, flat, example):
-    height, width = board.shapes[example]
-    shape = (2, height, board.n_labels[0], (width + 1) // 2)
+    n_lines, length, _ = _size(board, example)
+    shape = (n_lines, 2, board.n_labels[0], (length + 1) // 2)
     return flat[board.start[example] : board.start[example + 1]].reshape(shape)
 
 
 @kernel
-def _tables(board, tables, example):
-    if tables.ndim == 3:
-        return tables[example]
-    height, width = board.shapes[example]
+def _tables(board, tables, direction, example):
+    if tables.ndim == 4:
+        return tables[direction, example]
+    n_lines, length, _ = _size(board, example)
     n = board.n_labels[0]
-    return tables[board.start[example] * n : board.start[example + 1] * n].reshape(
-        (2, height, n, n, (width + 1) // 2)
-    )
+    inside = tables[direction, board.start[example] * n : board.start[example + 1] * n]
+    return inside.reshape((n_lines, 2, n, n, (length + 1) // 2))
+
+
+@kernel
+def _colour(board, line, parity, turned):
+    if len(board.offsets) == 2:
+        return (line + parity) % 2
+    return 2 * parity + line % 2 if turned else 2 * (line % 2) + parity
 
 
 @kernel
 def _move(board, nodes, flat, leaving):
     """Copy numbers of nodes and labels to the board, or from it."""
     for example in range(len(board.shapes)):
-        height, width = board.shapes[example]
+        width = board.shapes[example, 1]
+        n_lines, length, turned = _size(board, example)
         inside = _array(board, flat, example)
-        for row in range(height):
-            for column in range(width):
+        for line in range(n_lines):
+            for position in range(length):
+                row, column = (position, line) if turned else (line, position)
                 values = nodes[board.node_ptr[example] + row * width + column]
-                colour, i = (row + column) % 2, column // 2
+                parity, i = position % 2, position // 2
                 for x in range(len(values)):
                     if leaving:
-                        values[x] = inside[colour, row, x, i]
+                        values[x] = inside[line, parity, x, i]
                     else:
-                        inside[colour, row, x, i] = values[x]
+                        inside[line, parity, x, i] = values[x]
 
 
 @kernel
-def _edge_at(board, edge_ptr, example, direction, row, column):
-    height, width = board.shapes[example]
-    if direction == 0:
-        return edge_ptr[example] + row * (width - 1) + column
-    return edge_ptr[example] + height * (width - 1) + row * width + column
-
-
-@kernel
-def _move_tables(board, edge_ptr, edges, flat, direction, leaving):
+def _move_tables(board, edges, flat, leaving):
     """Copy the edges' own tables to the board, or from it."""
     for example in range(len(board.shapes)):
         height, width = board.shapes[example]
-        inside = _tables(board, flat, example)
-        for row in range(height - direction):
-            for column in range(width - 1 + direction):
-                table = edges[_edge_at(board, edge_ptr, example, direction, row, column)]
-                colour = (row + column) % 2
-                for x in range(len(table)):
-                    for z in range(len(table)):
-                        if leaving:
-                            table[x, z] = inside[colour, row, x, z, column // 2]
-                        else:
-                            inside[colour, row, x, z, column // 2] = table[x, z]
+        turned = _size(board, example)[2]
+        for direction in range(len(board.offsets)):
+            down, right = board.offsets[direction]
+            inside = _tables(board, flat, direction, example)
+            edge = board.first_edge[example, direction]
+            for row in range(height - down):
+                for column in range(max(0, -right), width - max(0, right)):
+                    line, position = (column, row) if turned else (row, column)
+                    table = edges[edge]
+                    _copy_table(table, inside[line, position % 2, :, :, position // 2], leaving)
+                    edge += 1
+
+
+@kernel
+def _copy_table(table, inside, leaving):
+    for x in range(len(table)):
+        for z in range(len(table)):
+            if leaving:
+                table[x, z] = inside[x, z]
+            else:
+                inside[x, z] = table[x, z]
 
 
 @vector_kernel
@@ -119,65 +144,68 @@ def _dot(a, b):
 
 
 @kernel
-def _neighbour(height, width, colour, row, side):
-    """Where the neighbours of a row's sites are: right, left, down, up.
-
-    Returns which sites have one, `first` and `last`, the row it is in, and how far its number is from theirs.
-    """
-    offset = (row + colour) % 2
-    n_sites = (width - offset + 1) // 2
-    if side == 0:
-        return 0, (width - 1 - offset + 1) // 2, row, offset
-    if side == 1:
-        return 1 - offset, n_sites, row, offset - 1
-    if side == 2:
-        return 0, n_sites if row + 1 < height else 0, row + 1, 0
-    return 0, n_sites if row > 0 else 0, row - 1, 0
+def _n_sites(length, parity):
+    return (length + 1 - parity) // 2
 
 
 @kernel
-def _add_energies(tables, mu, width, colour, row, side, energies):
-    """Add the mean of theta with the neighbours of one side to the energies (label, site) of a row."""
-    height = mu.shape[1]
-    first, last, other_row, shift = _neighbour(height, width, colour, row, side)
+def _neighbour(board, example, line, parity, side):
+    """Where the neighbours of a line's sites are: the second ends of their edges, and the first ends.
+
+    Returns which sites have one, `first` and `last`, its line and parity, and how far its number is from
+    theirs.
+    """
+    n_lines, length, turned = _size(board, example)
+    down, right = board.offsets[side // 2]
+    across, along = (right, down) if turned else (down, right)
+    if side % 2 == 1:
+        across, along = -across, -along
+    first = 1 if parity + along < 0 else 0
+    last = (length + 1 - parity - max(0, along)) // 2
+    if not 0 <= line + across < n_lines:
+        last = first
+    return first, last, line + across, (parity + along) % 2, (parity + along) // 2
+
+
+@kernel
+def _add_energies(board, example, tables, mu, line, parity, side, energies):
+    """Add the mean of theta with the neighbours of one side to the energies (label, site) of a line."""
+    first, last, there, other, shift = _neighbour(board, example, line, parity, side)
     if first >= last:
         return
     for x in range(len(energies)):
         out = energies[x, first:last]
         for z in range(len(energies)):
-            values = mu[1 - colour, other_row, z, first + shift : last + shift]
+            values = mu[there, other, z, first + shift : last + shift]
             i, j = (x, z) if side % 2 == 0 else (z, x)
             if tables.ndim == 2:
                 add_scaled(tables[i, j], values, out)
             elif side % 2 == 0:
-                _add_product(tables[colour, row, i, j, first:last], values, out)
+                _add_product(tables[line, parity, i, j, first:last], values, out)
             else:
-                table = tables[1 - colour, other_row, i, j, first + shift : last + shift]
-                _add_product(table, values, out)
+                _add_product(tables[there, other, i, j, first + shift : last + shift], values, out)
 
 
 @kernel
-def _add_energies_vjp(tables, mu, width, colour, row, side, d_energies, d_mu, d_tables):
-    height = mu.shape[1]
-    first, last, other_row, shift = _neighbour(height, width, colour, row, side)
+def _add_energies_vjp(board, example, tables, mu, line, parity, side, d_energies, d_mu, d_tables):
+    first, last, there, other, shift = _neighbour(board, example, line, parity, side)
     if first >= last:
         return
     for x in range(len(d_energies)):
         d_out = d_energies[x, first:last]
         for z in range(len(d_energies)):
-            values = mu[1 - colour, other_row, z, first + shift : last + shift]
-            d_values = d_mu[1 - colour, other_row, z, first + shift : last + shift]
+            values = mu[there, other, z, first + shift : last + shift]
+            d_values = d_mu[there, other, z, first + shift : last + shift]
             i, j = (x, z) if side % 2 == 0 else (z, x)
             if tables.ndim == 2:
                 add_scaled(tables[i, j], d_out, d_values)
                 d_tables[i, j] += _dot(d_out, values)
             elif side % 2 == 0:
-                _add_product(tables[colour, row, i, j, first:last], d_out, d_values)
-                _add_product(d_out, values, d_tables[colour, row, i, j, first:last])
+                _add_product(tables[line, parity, i, j, first:last], d_out, d_values)
+                _add_product(d_out, values, d_tables[line, parity, i, j, first:last])
             else:
-                there = 1 - colour
-                _add_product(tables[there, other_row, i, j, first + shift : last + shift], d_out, d_values)
-                _add_product(d_out, values, d_tables[there, other_row, i, j, first + shift : last + shift])
+                _add_product(tables[there, other, i, j, first + shift : last + shift], d_out, d_values)
+                _add_product(d_out, values, d_tables[there, other, i, j, first + shift : last + shift])
 
 
 @vector_kernel
@@ -232,49 +260,72 @@ def _add(values, n_sites, out):
 
 
 @kernel
-def ascend(board, colour, state, active):
-    """Update all sites of a colour in the active examples."""
-    for example in range(len(active)):
-        if active[example]:
-            width = board.shapes[example, 1]
-            mu, unary = _array(board, state, example), _array(board, board.unary, example)
-            right, down = _tables(board, board.tables[0], example), _tables(board, board.tables[1], example)
-            energies, scratch = np.empty(mu.shape[2:]), np.empty((2, mu.shape[3]))
-            for row in range(mu.shape[1]):
-                _copy(unary[colour, row], energies)
-                for side in range(4):
-                    tables = right if side < 2 else down
-                    _add_energies(tables, mu, width, colour, row, side, energies)
-                n_sites = (width - (row + colour) % 2 + 1) // 2
-                _softmax(energies, n_sites, scratch, mu[colour, row])
+def _update(board, example, unary, line, parity, scratch, mu):
+    """Update the sites of a line and parity: theta and what the neighbours expect, normalised."""
+    _, length, _ = _size(board, example)
+    energies = scratch[2:]
+    _copy(unary[line, parity], energies)
+    for side in range(2 * len(board.offsets)):
+        tables = _tables(board, board.tables, side // 2, example)
+        _add_energies(board, example, tables, mu, line, parity, side, energies)
+    _softmax(energies, _n_sites(length, parity), scratch, mu[line, parity])
 
 
 @kernel
-def ascend_vjp(board, colour, seen, after, active, d_state, d_unary, d_tables):
-    """Undo the update of a colour, which had `seen` the other; adds to the adjoints of the potentials."""
+def ascend(board, state, active):
+    """Update all sites of the active examples, colour after colour."""
     for example in range(len(active)):
         if active[example]:
-            width = board.shapes[example, 1]
-            mu, d_mu = _array(board, seen, example), _array(board, d_state, example)
-            new, d_known = _array(board, after, example), _array(board, d_unary, example)
-            d_energies, mean = np.empty(mu.shape[2:]), np.empty(mu.shape[3])
-            for row in range(mu.shape[1]):
-                n_sites = (width - (row + colour) % 2 + 1) // 2
-                _softmax_vjp(new[colour, row], n_sites, d_mu[colour, row], mean, d_energies)
-                _add(d_energies, n_sites, d_known[colour, row])
-                for side in range(4):
-                    tables = _tables(board, board.tables[side // 2], example)
-                    d_inside = _tables(board, d_tables[side // 2], example)
-                    _add_energies_vjp(tables, mu, width, colour, row, side, d_energies, d_mu, d_inside)
+            n_lines, _, turned = _size(board, example)
+            mu, unary = _array(board, state, example), _array(board, board.unary, example)
+            scratch = np.empty((2 + mu.shape[2], mu.shape[3]))
+            for colour in range(len(board.offsets)):
+                for line in range(n_lines):
+                    for parity in range(2):
+                        if _colour(board, line, parity, turned) == colour:
+                            _update(board, example, unary, line, parity, scratch, mu)
+
+
+@kernel
+def _update_vjp(board, example, seen, line, parity, scratch, d_mu, d_known, d_tables):
+    """Undo the update of a line and parity, which had `seen` earlier colours updated and later ones not."""
+    _, length, turned = _size(board, example)
+    n_sites, new = _n_sites(length, parity), seen[1][line, parity]
+    d_energies = scratch[1:]
+    _softmax_vjp(new, n_sites, d_mu[line, parity], scratch[0], d_energies)
+    _add(d_energies, n_sites, d_known[line, parity])
+    colour = _colour(board, line, parity, turned)
+    for side in range(2 * len(board.offsets)):
+        _, _, there, other, _ = _neighbour(board, example, line, parity, side)
+        mu = seen[1] if _colour(board, there, other, turned) < colour else seen[0]
+        tables = _tables(board, board.tables, side // 2, example)
+        d_inside = _tables(board, d_tables, side // 2, example)
+        _add_energies_vjp(board, example, tables, mu, line, parity, side, d_energies, d_mu, d_inside)
+
+
+@kernel
+def ascend_vjp(board, before, after, active, d_state, d_unary, d_tables):
+    """Undo the update; adds to the adjoints of the potentials."""
+    for example in range(len(active)):
+        if active[example]:
+            n_lines, _, turned = _size(board, example)
+            seen = _array(board, before, example), _array(board, after, example)
+            d_mu, d_known = _array(board, d_state, example), _array(board, d_unary, example)
+            scratch = np.empty((1 + d_mu.shape[2], d_mu.shape[3]))
+            for colour in range(len(board.offsets) - 1, -1, -1):
+                for line in range(n_lines):
+                    for parity in range(2):
+                        if _colour(board, line, parity, turned) == colour:
+                            _update_vjp(board, example, seen, line, parity, scratch, d_mu, d_known, d_tables)
 
 
 class CheckerboardEngine:
-    """Mean field on lattices of four neighbours.
+    """Mean field on lattices.
 
     Parameters
     ----------
     graph : Graph
-        Structure of the batch.
+        Structure of the batch, lattices of one kind.
     theta : Potentials
         Potentials, finite tables.
     """
@@ -282,20 +333,30 @@ class CheckerboardEngine:
     def __init__(self, graph, theta):
         n_labels = theta.unary.shape[1]
         self.graph, self.theta = graph, theta
-        self.untied = Kind.of(lattice_kinds(graph)[0]).untied
-        height, width = graph.shapes.T
-        self.row_ptr = np.concatenate([[0], np.cumsum(2 * height * ((width + 1) // 2) * n_labels)])
-        unary = full(self.row_ptr[-1], 0.0)
-        board = Board(graph.shapes, np.array([n_labels]), graph.node_ptr, self.row_ptr, unary, (unary, unary))
-        _move(board, theta.unary, unary, False)
+        kind = Kind.of(lattice_kinds(graph)[0])
+        self.untied = kind.untied
+        offsets = np.array(OFFSETS[8 if kind.diagonals else 4])
+        n_lines, length = np.sort(graph.shapes, axis=1).T
+        self.row_ptr = np.concatenate([[0], np.cumsum(2 * n_lines * ((length + 1) // 2) * n_labels)])
+        first_edge = first_edges(graph, len(offsets))
         if self.untied:
-            tables = full(len(unary) * n_labels, 0.0), full(len(unary) * n_labels, 0.0)
-            for direction in (0, 1):
-                _move_tables(board, graph.edge_ptr, theta.tables, tables[direction], direction, False)
+            tables = full((len(offsets), self.row_ptr[-1] * n_labels), 0.0)
         else:
-            self.table_of = at_edges(graph.edge_table, first_edges(graph), -1)
-            tables = tuple(np.ascontiguousarray(theta.tables[self.table_of[:, d]]) for d in (0, 1))
-        self.board = board._replace(tables=tables)
+            self.table_of = at_edges(graph.edge_table, first_edge, -1).T
+            tables = theta.tables[self.table_of]
+        self.board = Board(
+            shapes=graph.shapes,
+            offsets=offsets,
+            n_labels=np.array([n_labels]),
+            node_ptr=graph.node_ptr,
+            start=self.row_ptr,
+            first_edge=first_edge,
+            unary=full(self.row_ptr[-1], 0.0),
+            tables=tables,
+        )
+        _move(self.board, theta.unary, self.board.unary, False)
+        if self.untied:
+            _move_tables(self.board, theta.tables, tables, False)
 
     def start(self, mu):
         state = full((self.row_ptr[-1], 1), 0.0)
@@ -303,12 +364,10 @@ class CheckerboardEngine:
         return state
 
     def step(self, state, active):
-        for colour in (0, 1):
-            ascend(self.board, colour, state[:, 0], active)
+        ascend(self.board, state[:, 0], active)
 
     def step_vjp(self, adjoint, before, after, active, d_state):
-        for colour, seen in ((1, after), (0, before)):
-            ascend_vjp(self.board, colour, seen[:, 0], after[:, 0], active, d_state[:, 0], *adjoint)
+        ascend_vjp(self.board, before[:, 0], after[:, 0], active, d_state[:, 0], *adjoint)
 
     def marginals(self, state):
         mu = np.empty_like(self.theta.unary)  # goes to whoever asked
@@ -316,19 +375,15 @@ class CheckerboardEngine:
         return mu
 
     def new_adjoint(self):
-        tables = (full(part.shape, 0.0) for part in self.board.tables)
-        return full(self.board.unary.shape, 0.0), tuple(tables)
+        return full(self.board.unary.shape, 0.0), full(self.board.tables.shape, 0.0)
 
     def leave(self, adjoint):
         d_unary, d_inside = adjoint
         d_theta = Potentials(np.zeros_like(self.theta.unary), np.zeros_like(self.theta.tables))
         _move(self.board, d_theta.unary, d_unary, True)
-        for direction in (0, 1):
-            if self.untied:
-                _move_tables(
-                    self.board, self.graph.edge_ptr, d_theta.tables, d_inside[direction], direction, True
-                )
-            else:
-                has = self.table_of[:, direction] >= 0
-                d_theta.tables[self.table_of[has, direction]] += d_inside[direction][has]
+        if self.untied:
+            _move_tables(self.board, d_theta.tables, d_inside, True)
+        else:
+            has = self.table_of >= 0
+            np.add.at(d_theta.tables, self.table_of[has], d_inside[has])
         return d_theta

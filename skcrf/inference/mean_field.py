@@ -11,7 +11,7 @@ from skcrf.inference._base import BaseInference, Beliefs, check_possible
 from skcrf.inference._checkerboard import CheckerboardEngine
 from skcrf.inference._curvature import ProductCurvature
 from skcrf.inference._fixed_point import ITERATION, Trace, iterate, reverse
-from skcrf.inference._kinds import Kind, lattice_kinds
+from skcrf.inference._kinds import lattice_kinds
 from skcrf.inference._parts import backward_in_parts, forward_in_parts
 
 # The energy that stands for a forbidden pair: a factorised distribution may not be able to avoid it, and an
@@ -204,9 +204,7 @@ class MeanField(BaseInference):
             engine = (CheckerboardEngine if kind else _GraphEngine)(graph, theta)
             return self._ascend(engine, graph, theta, edges, tape)
 
-        kinds = lattice_kinds(graph)
-        kinds[kinds >= Kind.numbers(False, True)] = 0  # two colours are not enough for diagonals
-        return forward_in_parts(kinds, graph, theta, run)
+        return forward_in_parts(lattice_kinds(graph), graph, theta, run)
 
     def _ascend(self, engine, graph, theta, edges, tape):
         def step(state, active):
