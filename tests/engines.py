@@ -11,7 +11,7 @@ from skcrf.inference._checkerboard import CheckerboardEngine
 from skcrf.inference._lattice import LatticeEngine
 from skcrf.inference._pairwise import PairwiseEngine
 
-#: Those that do lattices of four neighbours in vector arithmetic, and those that do any graph.
+#: Those that do lattices in vector arithmetic, and those that do any graph.
 FAST = {LatticeEngine, CheckerboardEngine}
 PLAIN = {PairwiseEngine, skcrf.inference.mean_field._GraphEngine}
 
