@@ -37,7 +37,9 @@ class Evaluation(NamedTuple):
     edges : bool
         Whether the model has edges.
     resume : bool
-        Whether inference starts from where it ended in the last evaluation of the batch.
+        Whether inference starts from where it ended in an earlier evaluation of the batch.
+    renew : bool
+        Whether later ones start from where it ends in this one.
     """
 
     weights: Weights
@@ -45,6 +47,7 @@ class Evaluation(NamedTuple):
     inference: BaseInference
     edges: bool = True
     resume: bool = False
+    renew: bool = True
 
     def __call__(self, batch):
         """Evaluate the loss of a batch.
@@ -65,7 +68,7 @@ class Evaluation(NamedTuple):
         """
         batch = batch if self.edges else batch.without_edges()
         theta = potentials(self.weights, batch)
-        inference = Resumed(self.inference, batch.starts) if self.resume else self.inference
+        inference = Resumed(self.inference, batch.starts, self.renew) if self.resume else self.inference
         value, d_theta, converged = self.loss(inference, batch.graph, theta, batch.y, batch.site_weight)
         if batch.scale is not None:
             for part, scale in zip(d_theta, batch.scale, strict=True):
@@ -75,7 +78,7 @@ class Evaluation(NamedTuple):
 
 
 class Resumed:
-    """An inference that starts from where it ended the last time.
+    """An inference that starts from where it ended before.
 
     Parameters
     ----------
@@ -83,11 +86,14 @@ class Resumed:
         The inference.
     starts : dict
         Where each of the forward passes of a loss ended; kept from one evaluation to the next.
+    renew : bool
+        Whether to write there.
     """
 
-    def __init__(self, inference, starts):
+    def __init__(self, inference, starts, renew=True):
         self.inference = inference
         self.starts = starts
+        self.renew = renew
         self.n_calls = 0
 
     def __getattr__(self, name):
@@ -97,7 +103,8 @@ class Resumed:
         """Infer, as the inference does."""
         start = self.starts.get(self.n_calls, Start())
         beliefs = self.inference.forward(*args, **options, start=start)
-        self.starts[self.n_calls] = self.inference.start_of(beliefs)
+        if self.renew or self.n_calls not in self.starts:
+            self.starts[self.n_calls] = self.inference.start_of(beliefs)
         self.n_calls += 1
         return beliefs
 
@@ -141,6 +148,7 @@ class Objective:
         self.converged = True
         self._among = batches  # all that a part of it may have
         self._known = OrderedDict()
+        self._n_evaluations = 0
 
     def changed(self, **attributes):
         """Make another objective that differs in some attributes, and share the rest.
@@ -156,7 +164,7 @@ class Objective:
             The other one.
         """
         other = copy(self)
-        vars(other).update(attributes, converged=True, _known=OrderedDict())
+        vars(other).update(attributes, converged=True, _known=OrderedDict(), _n_evaluations=0)
         return other
 
     def __call__(self, w, batches=None):
@@ -187,7 +195,7 @@ class Objective:
         """Whether the messages of all batches may be kept: two an edge, and half as wide as in work."""
         if any(batch.is_lazy for batch in self.batches):
             return False
-        limit = getattr(self.inference, "max_memory", 0)
+        limit = self.inference.max_memory
         n_edges = sum(batch.graph.n_edges for batch in self.batches)
         return limit is None or n_edges * len(self.shape.intercept) * 2 * 4 <= limit
 
@@ -213,12 +221,25 @@ class Objective:
     def _remembered(self, evaluation, w, title):
         key = (evaluation.edges, w.tobytes())
         if key not in self._known:
+            if evaluation.resume:
+                evaluation = self._renewing(evaluation)
             self._known[key] = self._evaluate(evaluation, self.batches, title)
             fit = max(2, min(_EVALUATIONS, _BYTES // (2 * w.nbytes)))
             while len(self._known) > fit:
                 self._known.popitem(last=False)
         value, gradient, self.converged = self._known[key]
         return value, gradient.copy()
+
+    def _renewing(self, evaluation):
+        """Let later evaluations start from where the first, the second, the fourth, the eighth... one ends.
+
+        From one of these to the next, the value is a function of the weights, as line searches need it.
+        """
+        self._n_evaluations += 1
+        renew = self._n_evaluations & (self._n_evaluations - 1) == 0
+        if renew:
+            self._known.clear()  # with other starts, these are not quite the values
+        return evaluation._replace(renew=renew)
 
     def _evaluate(self, evaluation, batches, title):
         n_labels = sum(batch.n_labels for batch in batches)

@@ -12,8 +12,6 @@ from sklearn.utils._param_validation import Interval
 
 # How SciPy says that it stopped because of its steps: no progress (0), or a failed line search (2).
 _BAD_DIRECTION = (0, 2)
-# An entry of the gradient that no rounding explains.
-_FAR = 1e-2
 
 
 class BaseOptimizer(BaseEstimator, ABC):
@@ -111,12 +109,14 @@ class LBFGS(BaseOptimizer):
             if flat or stuck or nit >= max_iter or result.status not in _BAD_DIRECTION:
                 break
             fun = result.fun
-        # At a minimum to the last digit no step lowers the value, and the line search fails as well. Where
-        # the gradient is far from zero, that is not why: features of very different sizes are.
+        # At a minimum to the last digit no step lowers the value. Far from a gradient of zero there are other
+        # reasons: features of very different sizes, or a gradient that is not quite that of the value.
+        largest = np.abs(result.jac).max()
         floor = 10 * np.sqrt(np.finfo(np.float64).eps) * max(1.0, abs(result.fun))
-        at_floor = stuck and np.abs(result.jac).max() <= (_FAR if result.success else floor)
-        success = bool(flat or at_floor)
-        return OptimizeResult(x=w, fun=result.fun, nit=nit, success=success, message=result.message)
+        success, message = bool(flat or (stuck and largest <= floor)), result.message
+        if stuck and not success:
+            message = f"no step lowers the objective, though its gradient is {largest:.1g}"
+        return OptimizeResult(x=w, fun=result.fun, nit=nit, success=success, message=message)
 
 
 class Adam(BaseOptimizer):

@@ -624,6 +624,24 @@ def test_lbfgs_starts_afresh_after_a_bad_direction(monkeypatch):
     assert np.abs(stopped.x - 1.0).max() > 0.1  # without a fresh start it stays where it gave up
 
 
+def test_lbfgs_tells_where_it_is_stuck():
+    """A gradient that is wrong by a little, as that of inference with a large `tol` is."""
+
+    def objective(w):
+        return float(np.sum((w - 1) ** 2)), np.sign(w - 1) * np.maximum(2 * np.abs(w - 1), 0.01)
+
+    result = LBFGS().minimize(
+        objective,
+        np.array([0.0, -0.3, 2.7]),
+        max_iter=200,
+        tol=1e-5,
+        callback=lambda w, value: False,
+        rng=None,
+    )
+    assert not result.success
+    assert "no step lowers the objective, though its gradient is" in result.message
+
+
 # scikit-learn
 
 

@@ -11,7 +11,7 @@ from strategies import FIXED_POINT, assert_agree, draw, wrapped
 
 from skcrf.gradients import Backprop, Implicit, Perturbation
 from skcrf.graph import Potentials, from_edges, lattice, pack, sum_by_table
-from skcrf.inference import BP, INFERENCE, TRW, MeanField
+from skcrf.inference import BP, INFERENCE, TRW, BaseInference, MeanField
 from skcrf.losses import LOSSES
 
 # Expected statistics
@@ -25,7 +25,7 @@ def test_statistics_are_the_marginals(cls, graph, n_states, seed):
         theta = make(graph, n_states, np.random.default_rng(seed))
         inference = zoo.build(cls, max_iter=3)
         beliefs = inference.forward(graph, theta, edges=True)
-        found = inference.statistics(beliefs)
+        found = inference.statistics(graph, beliefs)
         assert_allclose(found.unary, beliefs.mu, rtol=0, atol=1e-12)
         assert_allclose(found.tables, sum_by_table(graph, beliefs.edge_mu), rtol=0, atol=1e-12)
 
@@ -35,7 +35,7 @@ def test_statistics_of_a_maximum(cls, graph, seed):
     if "max" in cls.tasks:
         theta = zoo.normal(graph, 3, np.random.default_rng(seed))
         beliefs = cls().forward(graph, theta, tau=0.0, edges=True)
-        found = cls().statistics(beliefs)
+        found = cls().statistics(graph, beliefs)
         assert_array_equal(found.unary, beliefs.mu)
         assert_array_equal(found.tables, sum_by_table(graph, beliefs.edge_mu))
 
@@ -48,7 +48,7 @@ def test_statistics_of_lattices_whose_tiles_are_cut_off(inference, tied, seed):
         theta = zoo.normal(graph, n_states, np.random.default_rng(seed), strength=3.0)
         beliefs = inference.forward(graph, theta, edges=True)
         expected = sum_by_table(graph, beliefs.edge_mu)
-        assert_allclose(inference.statistics(beliefs).tables, expected, rtol=1e-10, atol=1e-13)
+        assert_allclose(inference.statistics(graph, beliefs).tables, expected, rtol=1e-10, atol=1e-13)
 
 
 def test_statistics_of_certain_neighbours():
@@ -60,10 +60,40 @@ def test_statistics_of_certain_neighbours():
         theta = Potentials(unary, np.tile(-50.0 * np.eye(n_states), (2, 1, 1)))
         beliefs = BP(max_iter=3).forward(graph, theta, edges=True)
         expected = sum_by_table(graph, beliefs.edge_mu)
-        assert_allclose(BP().statistics(beliefs).tables, expected, rtol=1e-9, atol=1e-13)
+        assert_allclose(BP().statistics(graph, beliefs).tables, expected, rtol=1e-9, atol=1e-13)
 
 
 # Perturbation
+
+
+class Undifferentiated(BaseInference):
+    """A method that tells marginals and nothing else."""
+
+    def __init__(self, max_iter=500, tol=1e-8):
+        self.max_iter = max_iter
+        self.tol = tol
+
+    def forward(self, graph, theta, tau=1.0, *, edges=False, tape=False):
+        return TRW(max_iter=self.max_iter, tol=self.tol).forward(graph, theta, tau, edges=edges)
+
+    def backward(self, beliefs, d_mu=None, d_edge_mu=None, d_log_z=None):
+        raise NotImplementedError
+
+
+@pytest.mark.parametrize("sides", [1, 2, 4])
+def test_perturbation_asks_for_marginals_alone(sides, seed):
+    rng = np.random.default_rng(seed)
+    graph = pack([lattice(3, 4), lattice(2, 2)])
+    theta = zoo.normal(graph, 3, rng, strength=0.5)
+    given = draw(graph, 3, rng)
+    found, expected = [], []
+    for cls, gradients in ((Undifferentiated, found), (TRW, expected)):
+        inference = Perturbation(sides=sides).wrap(cls(max_iter=500, tol=1e-8))
+        for chosen in (given, {"d_mu": given["d_mu"]}, {"d_log_z": given["d_log_z"]}):
+            beliefs = inference.forward(graph, theta, edges=True)
+            gradients.append(inference.backward(beliefs, **chosen))
+    for one, other in zip(found, expected, strict=True):
+        assert_agree(one, other)
 
 
 def relative_error(inference, graph, theta, d_mu, truth, **parameters):

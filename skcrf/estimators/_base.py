@@ -311,7 +311,8 @@ class BaseFieldClassifier(PredictionMixin, ClassifierMixin, CallbackSupportMixin
             warn_of("The fit was interrupted", "the best weights so far are kept")
         elif not result.success and not monitor.stopped:
             problem = f"{type(self.optimizer_).__name__} did not converge ({result.message})"
-            warn_of(problem, "raise max_iter or tol, or scale the features")
+            closer = "lower the tol of the inference, " if getattr(self.inference_, "tol", 0) > 0 else ""
+            warn_of(problem, f"{closer}raise max_iter or tol, or scale the features")
         elif not objective.converged:
             warn_of(*self._not_inferred())
 

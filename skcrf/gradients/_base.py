@@ -24,6 +24,8 @@ class BaseGradient(BaseInference):
     truncates = True
     #: Whether the strategy needs an inference that has `curvature`, and `wrap` refuses others.
     needs_curvature = False
+    #: Bytes that the messages may take which are kept from one evaluation to the next; None for no limit.
+    max_memory = 2**29
 
     def wrap(self, inference):
         """Put this strategy around an inference.
@@ -50,7 +52,7 @@ class BaseGradient(BaseInference):
             )
         wrapped = clone(self)
         wrapped.inference_ = inference
-        for claim in ("tasks", "exact_on", "bound", "differentiates", "resumes"):
+        for claim in ("tasks", "exact_on", "bound", "differentiates", "resumes", "reads_edges"):
             setattr(wrapped, claim, getattr(inference, claim))
         return wrapped
 
@@ -73,8 +75,8 @@ class BaseGradient(BaseInference):
         """
         return self.inference_.start_of(beliefs)
 
-    def statistics(self, beliefs):
-        return self.inference_.statistics(beliefs)
+    def statistics(self, graph, beliefs):
+        return self.inference_.statistics(graph, beliefs)
 
     @abstractmethod
     def backward(self, beliefs, d_mu=None, d_edge_mu=None, d_log_z=None):
@@ -127,7 +129,8 @@ class StationaryGradient(BaseGradient):
 
     def forward(self, graph, theta, tau=1.0, *, edges=False, tape=False, start=None):
         summing = self.task_of(tau) == "sum"
-        how = {"edges": edges or (summing and self.needs_curvature), "tape": tape and not summing}
+        needs_edges = self.needs_curvature or self.inference_.reads_edges
+        how = {"edges": edges or (summing and needs_edges), "tape": tape and not summing}
         beliefs = super().forward(graph, theta, tau, start=start, **how)
         if not summing:  # what is maximised is differentiated by the inference itself
             return beliefs
@@ -137,8 +140,8 @@ class StationaryGradient(BaseGradient):
     def start_of(self, beliefs):
         return super().start_of(_answer(beliefs))
 
-    def statistics(self, beliefs):
-        return super().statistics(_answer(beliefs))
+    def statistics(self, graph, beliefs):
+        return super().statistics(graph, _answer(beliefs))
 
     def backward(self, beliefs, d_mu=None, d_edge_mu=None, d_log_z=None):
         if not isinstance(beliefs.state, Asked):
@@ -147,7 +150,7 @@ class StationaryGradient(BaseGradient):
         if d_log_z is None:
             d_theta = Potentials(np.zeros_like(theta.unary), np.zeros_like(theta.tables))
         else:
-            d_theta = scaled(graph, self.statistics(beliefs), kernel_array(d_log_z))
+            d_theta = scaled(graph, self.statistics(graph, beliefs), kernel_array(d_log_z))
         d_mu = np.zeros_like(answer.mu) if d_mu is None else kernel_array(d_mu)
         if d_edge_mu is not None:
             d_edge_mu = kernel_array(d_edge_mu)

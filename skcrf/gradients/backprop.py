@@ -48,6 +48,8 @@ class Backprop(BaseGradient):
                 f"{type(inference).__name__} has tol=0: give it a tol above 0."
             )
         wrapped.keeps_tape_ = self.mode == "truncated" or (self.mode == "auto" and truncated)
+        # What is differentiated is the way from a start that does not depend on theta.
+        wrapped.resumes = wrapped.resumes and not wrapped.keeps_tape_
         return wrapped
 
     def forward(self, graph, theta, tau=1.0, *, edges=False, tape=False, start=None):

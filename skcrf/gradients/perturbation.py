@@ -90,7 +90,7 @@ class Perturbation(StationaryGradient):
         iterates = {"max_iter", "tol"} <= set(self.inference_.get_params())
         moved = largest_by_example(graph, d_mu, d_edge_mu) > 0
         n_iter = np.where(moved, beliefs.n_iter if iterates else 0, -1)
-        centre = self.inference_.statistics(beliefs) if self.sides == 1 else None
+        centre = self.inference_.statistics(graph, beliefs) if self.sides == 1 else None
         response = Potentials(np.zeros_like(theta.unary), np.zeros_like(theta.tables))
         for count in np.unique(n_iter[moved]).tolist():
             inference, part, (nodes, edges, tables) = self.inference_, graph, (slice(None),) * 3
@@ -122,7 +122,7 @@ class Perturbation(StationaryGradient):
             if offset != 0:
                 moved = tables if d_edge_mu is None else tables + offset * by_edge * d_edge_mu
                 moved = Potentials(theta.unary + offset * by_node * d_mu, moved)
-                found = inference.statistics(inference.forward(own, moved))
+                found = inference.statistics(own, inference.forward(own, moved, edges=inference.reads_edges))
                 if d_edge_mu is not None:
                     found = Potentials(found.unary, sum_by_table(graph, found.tables))
             for sums, part in zip(total, found, strict=True):

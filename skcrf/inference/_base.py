@@ -7,6 +7,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from sklearn.base import BaseEstimator
 
+from skcrf.graph import Potentials, sum_by_table
+
 
 class _Beliefs(NamedTuple):
     mu: np.ndarray
@@ -93,6 +95,8 @@ class BaseInference(BaseEstimator, ABC):
     #: Whether the answer at `tol` is a stationary point of an objective, whose second derivatives the method
     #: `curvature` tells.
     has_curvature = False
+    #: Whether `statistics` reads the marginals of edges, for which `forward` has to be asked.
+    reads_edges = True
 
     @abstractmethod
     def forward(self, graph, theta, tau=1.0, *, edges=False, tape=False):
@@ -140,13 +144,15 @@ class BaseInference(BaseEstimator, ABC):
             Derivative of that value with respect to theta.
         """
 
-    def statistics(self, beliefs):
+    def statistics(self, graph, beliefs):
         """Compute the expected statistics: the marginals that the entries of theta are multiplied by.
 
         They are the derivative of log_z at a fixed point, and where the method is exact (D13 Eq 4).
 
         Parameters
         ----------
+        graph : Graph
+            Structure of the batch.
         beliefs : Beliefs
             What `forward` returned.
 
@@ -155,7 +161,7 @@ class BaseInference(BaseEstimator, ABC):
         statistics : Potentials
             Marginals of nodes, and those of edges summed over the edges that share a table.
         """
-        return self.backward(beliefs, d_log_z=np.ones(len(beliefs.n_iter)))
+        return Potentials(beliefs.mu.copy(), sum_by_table(graph, beliefs.edge_mu))
 
     def part_of(self, graph, selection):
         """Make the method that does for some examples of a batch what this one does for all of it.

@@ -23,6 +23,10 @@ ITERATION = {
 }
 
 _EXPLODED = 1e6
+# Of a run that resumed: how much of the way it has to go may be left, and how much of `tol` is close enough.
+_LEFT, _CLOSE = 0.01, 1e-4
+# With a larger `tol` it shows where a run started, and optimizers stumble over that.
+_LOOSE = 1e-4
 
 
 class Trace(NamedTuple):
@@ -104,7 +108,23 @@ class Tape:
                 after = before
 
 
-def iterate(step, state, n_examples, *, max_iter, tol, tape):
+def may_resume(tol):
+    """Tell whether runs are exact enough to start from where others ended.
+
+    Parameters
+    ----------
+    tol : float
+        Tolerance of the method.
+
+    Returns
+    -------
+    resumes : bool
+        Never for truncated ones.
+    """
+    return 0 < tol <= _LOOSE
+
+
+def iterate(step, state, n_examples, *, max_iter, tol, tape, resumed=False):
     """Repeat a step.
 
     Parameters
@@ -123,6 +143,9 @@ def iterate(step, state, n_examples, *, max_iter, tol, tape):
         truncated answer, which counts as converged by definition.
     tape : bool or float
         Whether to record; a number is the bytes that it may take.
+    resumed : bool, default=False
+        Whether the start is the answer to a similar problem. What is within `tol` of it would hardly move, so
+        that an optimizer could not see what its small steps do: where there is a way to go, most of it is.
 
     Returns
     -------
@@ -133,16 +156,20 @@ def iterate(step, state, n_examples, *, max_iter, tol, tape):
     n_iter = np.zeros(n_examples, dtype=np.int64)
     max_bytes = np.inf if tape is True else tape
     record = Tape(step, state.nbytes, max_iter, max_bytes) if tape else None
-    for _ in range(max_iter):
+    goal, converged = np.full(n_examples, tol), np.full(n_examples, tol == 0)
+    for n in range(max_iter):
         if tape:
             record.record(state, active)
         change = step(state, active)
         n_iter += active
         if tol > 0:
-            active &= change > tol
+            if resumed and n == 0:
+                goal = np.clip(_LEFT * change, _CLOSE * tol, tol)
+            converged[active] = change[active] <= tol
+            active &= change > goal
             if not active.any():
                 break
-    return Trace(state, n_iter, ~active if tol > 0 else np.ones(n_examples, dtype=bool), record)
+    return Trace(state, n_iter, converged, record)
 
 
 def reverse(step_vjp, trace, d_state, row_ptr, *, tol, max_terms):

@@ -35,10 +35,6 @@ from skcrf.inference._parts import backward_in_parts, forward_in_parts
 #: Constraints on the parameters of the methods that pass messages.
 PASSING = {**ITERATION, "damping": [Interval(Real, 0, 1, closed="left")]}
 
-# How much closer to the fixed point to go where answers follow one another. Where iterations stop depends on
-# where they start, and a line search must not see that: without this, optimizers stumble close to their end.
-_CLOSER = 0.1
-
 
 class Plan(NamedTuple):
     """How to pass messages.
@@ -97,6 +93,7 @@ class MessagePassing(BaseInference):
     """Base of the methods that pass messages: they differ in weights, schedule and stopping."""
 
     has_curvature = True
+    reads_edges = False
 
     @abstractmethod
     def _plan(self, graph):
@@ -124,8 +121,9 @@ class MessagePassing(BaseInference):
                 start.state.astype(np.float64) if resumed else engine.start(),
                 graph.n_examples,
                 max_iter=plan.max_iter,
-                tol=plan.tol if start is None else _CLOSER * plan.tol,
+                tol=plan.tol,
                 tape=False if maximise else tape or plan.tape,
+                resumed=resumed,
             )
             answer = _decoded if maximise else _marginals
             # A fixed point that was all but known beforehand takes few steps, its adjoint as many as ever.
@@ -162,7 +160,7 @@ class MessagePassing(BaseInference):
     def curvature(self, graph, theta, beliefs):
         return LocalCurvature(graph, self._plan(graph).rho, beliefs.mu, beliefs.edge_mu)
 
-    def statistics(self, beliefs):
+    def statistics(self, graph, beliefs):
         return backward_in_parts(beliefs, None, None, None, _statistics)
 
 

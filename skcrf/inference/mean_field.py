@@ -189,6 +189,7 @@ class MeanField(BaseInference):
 
     bound = "lower"
     has_curvature = True
+    reads_edges = False
 
     def __init__(self, max_iter=10, tol=0.0):
         self.max_iter = max_iter
@@ -227,7 +228,7 @@ class MeanField(BaseInference):
     def curvature(self, graph, theta, beliefs):
         return ProductCurvature(graph, np.maximum(theta.tables, _FORBIDDEN), beliefs.mu)
 
-    def statistics(self, beliefs):
+    def statistics(self, graph, beliefs):
         return backward_in_parts(beliefs, None, None, None, self._statistics)
 
     def _statistics(self, beliefs, *_):

@@ -9,6 +9,7 @@ from scipy.sparse.csgraph import minimum_spanning_tree
 from sklearn.base import clone
 from sklearn.utils._param_validation import Interval, StrOptions
 
+from skcrf.inference._fixed_point import may_resume
 from skcrf.inference._messages import PASSING, MessagePassing, Plan
 
 
@@ -64,7 +65,7 @@ class TRW(MessagePassing):
     @property
     def resumes(self):
         """Whether iterations may start anywhere: the objective of a spanning-tree distribution is concave."""
-        return self.tol > 0 and isinstance(self.rho, str)
+        return may_resume(self.tol) and isinstance(self.rho, str)
 
     def part_of(self, graph, selection):
         if np.ndim(self.rho) == 0 or len(self.rho) != graph.n_edges:

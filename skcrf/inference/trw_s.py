@@ -3,7 +3,7 @@
 import numpy as np
 
 from skcrf.inference._chains import monotonic_chains
-from skcrf.inference._fixed_point import ITERATION
+from skcrf.inference._fixed_point import ITERATION, may_resume
 from skcrf.inference._messages import MessagePassing, Plan
 
 
@@ -63,7 +63,7 @@ class TRWS(MessagePassing):
     @property
     def resumes(self):
         """Whether iterations may start anywhere: the objective is concave, and has one maximum."""
-        return self.tol > 0
+        return may_resume(self.tol)
 
     def _plan(self, graph):
         schedule, rho, inward = monotonic_chains(graph)
