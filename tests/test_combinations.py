@@ -27,7 +27,8 @@ GAIN = 0.01
 #: What is no better, by loss and by whether the inference is truncated or converged; doc/choosing.rst tells
 #: why. Noise is strong here, as in the first columns of D13 Table 1. Losses without inference learn from
 #: true neighbours, and trust them too much. The likelihood makes BP agree with the share of equal neighbours,
-#: which it reaches by images of one colour.
+#: and BP pulls images towards one colour for it. "converged" is up to `CONVERGED`, which BP does not always
+#: reach.
 NO_BETTER = {
     ("pseudolikelihood", "truncated"): {"bp"},
     ("pseudolikelihood", "converged"): {"bp", "mean_field", "trw"},
