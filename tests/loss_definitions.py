@@ -147,13 +147,18 @@ def piecewise(graph, theta, y, pieces="cliques"):
     return by_example(graph, terms)
 
 
-def difference(clamped=None):
-    """log_z of the inference minus log_z with the labels clamped, by another if one is given."""
+def mean_field_beside(inference):
+    """Mean field with the iterations of an inference; to convergence beside one that has none."""
+    return zoo.build(INFERENCE["mean_field"], **{"max_iter": 1000, "tol": 1e-8} | inference.get_params())
+
+
+def difference(clamped):
+    """log_z of the inference minus log_z with the labels clamped, by the one that stands beside it."""
 
     def value(inference, graph, theta, y):
         labelled = by_example(graph, enumerate(y >= 0))
         log_z = inference.forward(graph, theta).log_z
-        return (labelled > 0) * (log_z - (clamped or inference).forward(graph, clamp(theta, y)).log_z)
+        return (labelled > 0) * (log_z - clamped(inference).forward(graph, clamp(theta, y)).log_z)
 
     return value
 
@@ -168,7 +173,7 @@ OF_MARGINALS = {
     "clique_smoothed": clique(smoothed),
 }
 #: The losses that are differences of log-partition functions.
-OF_LOG_Z = {"likelihood": difference(), "em": difference(INFERENCE["mean_field"]())}
+OF_LOG_Z = {"likelihood": difference(lambda inference: inference), "em": difference(mean_field_beside)}
 #: The losses that ask no inference.
 OF_THETA = {
     "pseudolikelihood": pseudolikelihood,

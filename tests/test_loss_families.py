@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import reference
+import strategies
 import zoo
 from derivatives import check_gradient
 from loss_definitions import OF_LOG_Z, TRUNCATED, by_example, patch_pseudolikelihood, piecewise, wrapped
@@ -185,7 +186,7 @@ def test_em_wraps_its_inference_as_the_other_is_wrapped(seed):
     strategy = GRADIENTS["backprop"](mode="fixed_point")
     inference = strategy.wrap(INFERENCE["trw"](max_iter=500, tol=1e-10))
     with pytest.raises(ValueError, match="MeanField has tol=0"):
-        LOSSES["em"]()(inference, graph, theta, y)
+        LOSSES["em"](clamped="mean_field")(inference, graph, theta, y)
     loss = LOSSES["em"](clamped=INFERENCE["mean_field"](max_iter=500, tol=1e-10))
     expected = loss(inference, graph, theta, y)
     starts = {}
@@ -196,6 +197,23 @@ def test_em_wraps_its_inference_as_the_other_is_wrapped(seed):
         assert_allclose(found[0], expected[0], rtol=0, atol=1e-7)
         assert_allclose(found[1].unary, expected[1].unary, rtol=0, atol=1e-6)
     assert loss.clamped.max_iter == 500
+
+
+@pytest.mark.parametrize("tol", [0.0, 1e-6])
+@pytest.mark.parametrize("name", INFERENCE)
+def test_em_by_default_iterates_as_the_other_does(name, tol, seed):
+    """Every strategy that takes the inference takes the mean field that stands beside it."""
+    rng = np.random.default_rng(seed)
+    graph = zoo.GRAPHS["chains"]
+    theta, y = zoo.normal(graph, 2, rng), zoo.labels(graph, 2, rng, hidden=0.6)
+    inference = zoo.build(INFERENCE[name], max_iter=50, tol=tol)
+    beside = {"max_iter": 1000, "tol": 1e-8} | inference.get_params()
+    explicit = LOSSES["em"](clamped=zoo.build(INFERENCE["mean_field"], **beside))
+    for strategy in strategies.wrapped(inference).values():
+        found, expected = (loss(strategy, graph, theta, y) for loss in (LOSSES["em"](), explicit))
+        assert_array_equal(found[0], expected[0])
+        assert_array_equal(found[1].tables, expected[1].tables)
+        assert found[2].all()
 
 
 # ---------------------------------------------------------------------------------------- no inference

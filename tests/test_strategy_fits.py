@@ -62,6 +62,21 @@ def test_fits_get_to_the_same_weights(loss, name):
         assert_allclose(est.loss_curve_[-1], expected.loss_curve_[-1], rtol=1e-7)
 
 
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")  # few steps are enough
+def test_em_by_name_where_labels_are_hidden():
+    """Its mean field converges where the inference does, which these strategies ask for."""
+    X, Y = make_binary_denoising(n_images=4, shape=(8, 8), noise=1.5, random_state=0)
+    Y = np.ma.masked_array(Y, mask=np.random.default_rng(0).random(Y.shape) < 0.3)
+    inference = TRW(tol=1e-6, max_iter=500)
+    curves = {
+        gradient: GridCRFClassifier(inference, "em", gradient=gradient, max_iter=5).fit(X, Y).loss_curve_
+        for gradient in GRADIENTS
+    }
+    for gradient, curve in curves.items():
+        assert_allclose(curve, curves["backprop"], rtol=1e-4, err_msg=gradient)
+        assert curve[-1] < curve[0]
+
+
 def test_parameters_by_name():
     X, Y = make_binary_denoising(n_images=2, shape=(6, 6), random_state=0)
     est = GridCRFClassifier(TRW(tol=1e-4, max_iter=200), gradient=Perturbation(), max_iter=2, tol=10.0)

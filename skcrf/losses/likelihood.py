@@ -6,8 +6,11 @@ from sklearn.utils._param_validation import StrOptions
 from skcrf._registry import resolve
 from skcrf.gradients import Backprop
 from skcrf.graph import Potentials, clamp, score, score_vjp, sum_by_example
-from skcrf.inference import INFERENCE, BaseInference
+from skcrf.inference import INFERENCE, BaseInference, MeanField
 from skcrf.losses._base import BaseLoss
+
+# Mean field beside an inference that does not iterate, and has its answer to the last digits.
+_CONVERGED = {"max_iter": 1000, "tol": 1e-8}
 
 
 class Likelihood(BaseLoss):
@@ -51,9 +54,11 @@ class EM(BaseLoss):
 
     Parameters
     ----------
-    clamped : str or BaseInference, default="mean_field"
+    clamped : str, BaseInference or None, default=None
         The inference of the field with clamped labels, by name or as an instance. Its derivative is obtained
-        in the way that is chosen for the other.
+        in the way that is chosen for the other, and where that needs an inference that converges, both have
+        to. None is mean field with `max_iter` and `tol` of the other, so that both are truncated or both
+        converge; where the other does not iterate, mean field converges.
 
     See Also
     --------
@@ -73,17 +78,26 @@ class EM(BaseLoss):
     array([0.693])
     """
 
-    _parameter_constraints = {"clamped": [StrOptions(set(INFERENCE)), BaseInference]}
+    _parameter_constraints = {"clamped": [StrOptions(set(INFERENCE)), BaseInference, None]}
 
     needs = frozenset({"log_z"})
 
-    def __init__(self, clamped="mean_field"):
+    def __init__(self, clamped=None):
         self.clamped = clamped
 
     def _evaluate(self, inference, graph, theta, y, site_weight):
         # The strategy around the inference is put around the other as well.
         wrap = getattr(inference, "wrap", Backprop().wrap)
-        return _difference(inference, wrap(resolve(INFERENCE, self.clamped, name="clamped")), graph, theta, y)
+        clamped = self.clamped
+        if clamped is None:
+            clamped = _mean_field_beside(getattr(inference, "inference_", inference))
+        return _difference(inference, wrap(resolve(INFERENCE, clamped, name="clamped")), graph, theta, y)
+
+
+def _mean_field_beside(inference):
+    """Make the mean field that iterates as an inference does, to convergence if that does not iterate."""
+    found = inference.get_params(deep=False)
+    return MeanField(**{name: found.get(name, value) for name, value in _CONVERGED.items()})
 
 
 def _difference(inference, clamped_inference, graph, theta, y):
