@@ -11,7 +11,18 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from measuring import Problem, affordable, at_most, circumstances, interleaved, seconds, show, slope
+from measuring import (
+    Problem,
+    affordable,
+    at_most,
+    circumstances,
+    interleaved,
+    rst_table,
+    seconds,
+    show,
+    slope,
+    verdict,
+)
 from sklearn.base import clone
 from threadpoolctl import threadpool_limits
 
@@ -196,11 +207,29 @@ def tell(found, sizes):
             print(f"{name:<3} {title:<16} grows with the power {slope(pixels, values):.2f} of the pixels")
 
 
+def rst(facts, rows, found):
+    """Write the tables of the documentation page."""
+    told = "\n".join(f":{name}: {value}" for name, value in facts.items())
+    goals = rst_table(("what", "goal", "found", "reached"), [(*row[:3], verdict(row)) for row in rows])
+    header = ("milliseconds", "strength", "iterations", "inference", *STRATEGIES)
+    times = [
+        (
+            f"{point.inference}, {point.side} x {point.side}",
+            f"{point.strength:g}",
+            point.n_iter if point.converged else "no fixed point",
+            *(f"{1000 * point.times[t]:.3g}" if t in point.times else "-" for t in header[3:]),
+        )
+        for point in found
+    ]
+    return f"{told}\n\n{goals}\n{rst_table(header, times)}"
+
+
 def main():
     """Measure, print, write."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="small grids, few rounds")
     parser.add_argument("--json", metavar="OUT", help="write everything that was measured")
+    parser.add_argument("--rst", metavar="OUT", help="write the tables of the documentation page")
     parser.add_argument("--plot", metavar="OUT", help="draw the times")
     args = parser.parse_args()
     sizes, facts = QUICK if args.quick else FULL, circumstances()
@@ -214,6 +243,8 @@ def main():
     if args.json:
         told = {**facts, "rows": [row._asdict() for row in rows], "points": [p._asdict() for p in found]}
         Path(args.json).write_text(json.dumps(told, indent=1))
+    if args.rst:
+        Path(args.rst).write_text(rst(facts, rows, found))
     if args.plot:
         plot(found, sizes, facts, args.plot)
 

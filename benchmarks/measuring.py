@@ -51,7 +51,7 @@ class Problem(NamedTuple):
         return 2 * self.graph.n_edges * iterations
 
 
-def lattice_problem(height, width, n_states, *, per_edge=False, strength=1.0, seed=0):
+def lattice_problem(height, width, n_states, *, per_edge=False, connectivity=4, strength=1.0, seed=0):
     """Make a random field.
 
     Parameters
@@ -60,6 +60,8 @@ def lattice_problem(height, width, n_states, *, per_edge=False, strength=1.0, se
         Size.
     per_edge : bool, default=False
         Whether every edge has a table of its own.
+    connectivity : {4, 8}, default=4
+        Neighbours of a pixel.
     strength : float, default=1.0
         Size of the entries of the tables.
     seed : int, default=0
@@ -71,7 +73,7 @@ def lattice_problem(height, width, n_states, *, per_edge=False, strength=1.0, se
         The field.
     """
     rng = np.random.default_rng(seed)
-    graph = lattice(height, width, tied=not per_edge)
+    graph = lattice(height, width, connectivity, tied=not per_edge)
     tables = strength * rng.normal(size=(graph.n_tables, n_states, n_states))
     return Problem(graph, Potentials(rng.normal(size=(graph.n_nodes, n_states)), tables))
 

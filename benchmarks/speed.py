@@ -214,20 +214,36 @@ def gradient_rows(settings):
             yield at_most(what, times["both"] / times["forward"], 3)
 
 
+def iteration_ratio(settings, one, other):
+    """Measure an iteration against another, both given as `forward_jobs`."""
+    jobs = {**one, **{f"other_{name}": job for name, job in other.items()}}
+    rounds = affordable(lambda: [job() for job in jobs.values()], settings.budget / 2, 9)
+    pairs = {"one": OURS, "other": ("other_long", "other_short", LONG - SHORT)}
+    times = medians_and_differences(jobs, rounds, pairs)
+    return _over(times["one"], times["other"])
+
+
 def mean_field_rows(settings):
     """Compare an iteration of mean field with one of belief propagation."""
-    for k in settings.labels[:3]:
+    for k in settings.labels:
         problem = lattice_problem(*settings.shape, k)
-        field = forward_jobs(problem, lambda n: MeanField(max_iter=n))
-        jobs = {
-            **forward_jobs(problem, lambda n: BP(max_iter=n)),
-            **{f"field_{n}": j for n, j in field.items()},
-        }
-        rounds = affordable(lambda jobs=jobs: [job() for job in jobs.values()], settings.budget / 2, 9)
-        pairs = {"bp": OURS, "field": ("field_long", "field_short", LONG - SHORT)}
-        times = medians_and_differences(jobs, rounds, pairs)
-        ratio = _over(times["field"], times["bp"])
+        methods = (lambda n: MeanField(max_iter=n)), (lambda n: BP(max_iter=n))
+        ratio = iteration_ratio(settings, *(forward_jobs(problem, method) for method in methods))
         yield at_most(f"mean field, {k} labels: iteration against BP's", ratio, 1)
+
+
+def diagonal_rows(settings):
+    """Compare eight neighbours with four, by the message."""
+    methods = {"BP": BP, "TRW, rho 0.5": functools.partial(TRW, rho=0.5), "mean field": MeanField}
+    for k in settings.labels[:2]:
+        problems = [lattice_problem(*settings.shape, k, connectivity=n) for n in (8, 4)]
+        share = problems[1].graph.n_edges / problems[0].graph.n_edges
+        for name, method in methods.items():
+            jobs = (forward_jobs(problem, lambda n, m=method: m(max_iter=n)) for problem in problems)
+            ratio = iteration_ratio(settings, *jobs)
+            yield at_most(
+                f"{name}, {k} labels: a message of 8 neighbours against 4", ratio and ratio * share, 2
+            )
 
 
 def graph_rows(settings):
@@ -375,7 +391,15 @@ def main():
     facts = {**circumstances(), "sizes": f"{size}{' (--quick)' if args.quick else ''}"}
     print("\n".join(f"{name}: {value}" for name, value in facts.items()) + "\n")
     rows, figures = [], []
-    for part in (lattice_rows, gradient_rows, mean_field_rows, graph_rows, fit_rows, predict_rows):
+    for part in (
+        lattice_rows,
+        gradient_rows,
+        mean_field_rows,
+        diagonal_rows,
+        graph_rows,
+        fit_rows,
+        predict_rows,
+    ):
         start = time.perf_counter()
         for row in part(settings):
             (figures if isinstance(row, Figure) else rows).append(row)
