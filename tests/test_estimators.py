@@ -189,6 +189,17 @@ def test_single_precision_is_kept_and_not_copied(images):
     np.testing.assert_allclose(quick(tol=1e-6, max_iter=200).fit(single, Y).coef_, double.coef_, rtol=1e-9)
 
 
+@pytest.mark.parametrize("dtype", [bool, np.uint8, np.int16, np.uint16, np.float16, np.int32, np.float64])
+def test_single_precision_is_taken_where_it_is_exact(dtype, images):
+    rng = np.random.default_rng(0)
+    coarse = [(rng.random(x.shape) * 100).astype(dtype) for x in images[0]]
+    fields = quick()._read(coarse, reset=True)
+    exact = np.dtype(dtype).itemsize < 4
+    assert all(image.dtype == (np.float32 if exact else np.float64) for image in fields.features)
+    for image, given in zip(fields.features, coarse, strict=True):
+        np.testing.assert_array_equal(image.reshape(given.shape), given.astype(np.float64))
+
+
 def test_memory_maps(images, tmp_path):
     X, Y = images
     dump((X, Y), tmp_path / "images.joblib")
