@@ -22,15 +22,23 @@ def is_lazy(X):
     Returns
     -------
     lazy : bool
-        True for what has a length and items, and is no list, tuple, array, table, text or dictionary.
+        True for what has a length and items, and is no list, tuple, table, text or dictionary, and no array
+        of NumPy. Arrays of other kinds, such as those on disk, are lazy where they hold images.
     """
     if isinstance(X, (list, tuple, str, bytes, dict, np.ndarray)) or sparse.issparse(X):
         return False
     if isinstance(X, Sequence):
         return True
-    if any(hasattr(X, name) for name in ("__array__", "__dataframe__", "iloc")):
+    if any(hasattr(X, name) for name in ("__dataframe__", "iloc")):
+        return False
+    if hasattr(X, "__array__") and not (_is_foreign_array(X) and X.ndim > 2):
         return False
     return hasattr(X, "__len__") and hasattr(X, "__getitem__")
+
+
+def _is_foreign_array(X):
+    """Tell whether X is an array of another kind than NumPy's, which may be on disk: it tells its axes."""
+    return hasattr(X, "__array__") and hasattr(X, "ndim") and not isinstance(X, np.ndarray)
 
 
 class Source:
@@ -60,7 +68,7 @@ class Source:
         sequence = sequence.to_numpy() if hasattr(sequence, "iloc") else sequence
         if isinstance(sequence, (list, tuple, np.ndarray)):
             self.sequence, self.places = [sequence[i] for i in self.places], np.arange(len(index))
-        elif hasattr(sequence, "shape"):
+        elif hasattr(sequence, "shape") and not _is_foreign_array(sequence):  # whose parts may be in memory
             self.sequence, self.places = sequence[self.places], np.arange(len(index))
 
     def __len__(self):
@@ -107,7 +115,7 @@ def is_table(X):
             return all(_ndim(example) < 2 for example in X)
         return X.ndim < 3
     if hasattr(X, "__array__"):
-        return is_table(np.asarray(X))
+        return X.ndim < 3 if _is_foreign_array(X) and X.ndim > 1 else is_table(np.asarray(X))
     if isinstance(X, (list, tuple)):
         if X and all(isinstance(path, (str, PathLike)) for path in X):
             raise TypeError(
@@ -184,7 +192,7 @@ def as_images(X, *, name="X", n_features=None):
     Returns
     -------
     images : list of ndarray of shape (height, width, n_features)
-        float32 or float64, C-ordered; views of what came in where that is possible.
+        float32 where that is exact, else float64; C-ordered; views of what came in where that is possible.
     """
     if len(X) == 0:
         raise ValueError(f"{name} is empty: expected at least one image.")
@@ -213,7 +221,7 @@ def as_image(example, name, n_features=None, as_in="in fit"):
     Returns
     -------
     image : ndarray of shape (height, width, n_features)
-        float32 or float64, C-ordered; a view of what came in where that is possible.
+        float32 where that is exact, else float64; C-ordered; a view of what came in where that is possible.
     """
     image = _as_image(example, name)
     if n_features is not None and image.shape[2] != n_features:
@@ -247,7 +255,8 @@ def _as_image(example, name):
         raise ValueError(
             f"{name} has shape {image.shape}: an image needs at least one pixel and one feature."
         )
-    dtype = image.dtype if image.dtype in (np.float32, np.float64) else np.float64
+    # Half the memory where single precision holds every value: integers of up to 16 bits, as in most images.
+    dtype = np.float32 if np.can_cast(image.dtype, np.float32) else np.float64
     image = np.ascontiguousarray(image.reshape(*image.shape[:2], -1), dtype=dtype)
     assert_all_finite(image, input_name=name)
     return image

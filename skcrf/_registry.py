@@ -1,6 +1,41 @@
 """How a component parameter becomes a component."""
 
 from sklearn.base import clone
+from sklearn.utils._param_validation import Options
+
+
+class Instances(Options):
+    """Constraint of a parameter: instances of a class, but not of one that derives from it.
+
+    Parameters
+    ----------
+    type : type
+        The class.
+    but : type
+        What is refused; it has a parameter of its own.
+    """
+
+    def __init__(self, type, but):
+        super().__init__(type, set())
+        self.but = but
+
+    def is_satisfied_by(self, val):
+        """Whether a value is right.
+
+        Parameters
+        ----------
+        val : object
+            The value.
+
+        Returns
+        -------
+        is_satisfied : bool
+            Whether it is.
+        """
+        return isinstance(val, self.type) and not isinstance(val, self.but)
+
+    def __str__(self):
+        return f"an instance of {self.type.__qualname__!r} that is no {self.but.__qualname__!r}"
 
 
 def resolve(registry, choice, *, name):

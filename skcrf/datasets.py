@@ -20,8 +20,10 @@ class LazyImages(Sequence):
     paths : sequence
         One entry an image: a path, or whatever else tells the loader which image it is.
     loader : callable
-        ``loader(path)`` returns the image, an array. It is called from one background thread at a time, and
-        must give the same image each time. To be sent to other processes it must be a function of a module.
+        ``loader(path)`` returns the image, an array, the same each time. An estimator calls it from one
+        thread at a time, but not always the same one: in the background while it fits or predicts. Several
+        estimators at work, or the threads of a cluster's worker, call it at once. To be sent to other
+        processes it must be a function of a module.
 
     Examples
     --------

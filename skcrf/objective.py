@@ -184,7 +184,7 @@ class Objective:
         gradient : ndarray of shape (n_weights,)
             Its gradient.
         """
-        resume = self.inference.resumes and self._starts_fit_in_memory()
+        resume = bool(self.loss.needs) and self.inference.resumes and self._starts_fit_in_memory()
         evaluation = Evaluation(self.shape.unravel(w), self.loss, self.inference, resume=resume)
         if batches is None:
             return self._remembered(evaluation, w, "evaluation")

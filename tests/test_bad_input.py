@@ -9,9 +9,16 @@ from sklearn.exceptions import NotFittedError
 
 from skcrf import GridCRFClassifier
 from skcrf.datasets import make_potts
-from skcrf.gradients import Backprop, Implicit, Perturbation
+from skcrf.gradients import GRADIENTS, Backprop, Implicit, Perturbation
 from skcrf.inference import TRW, MeanField
-from skcrf.losses import EM, CliqueSmoothed, PatchPseudolikelihood, Piecewise, SmoothedClassification
+from skcrf.losses import (
+    EM,
+    LOSSES,
+    CliqueSmoothed,
+    PatchPseudolikelihood,
+    Piecewise,
+    SmoothedClassification,
+)
 
 X, Y = make_potts(n_images=3, shape=(4, 5), n_classes=2, random_state=0)
 X, Y = list(X), list(Y)
@@ -196,6 +203,7 @@ LOSS_PARAMETERS = {
     "step that is steep": (CliqueSmoothed(alpha="steep"), "The 'alpha' parameter of CliqueSmoothed"),
     "unknown clamped": (EM(clamped="belief"), "The 'clamped' parameter of EM"),
     "class as clamped": (EM(clamped=MeanField), "The 'clamped' parameter of EM"),
+    "strategy as clamped": (EM(clamped=Backprop()), "The 'clamped' parameter of EM"),
     "bad clamped": (EM(clamped=MeanField(tol=-1.0)), "The 'tol' parameter of MeanField"),
     "no patch": (PatchPseudolikelihood(size=0), "The 'size' parameter of PatchPseudolikelihood"),
     "half a patch": (PatchPseudolikelihood(size=1.5), "The 'size' parameter of PatchPseudolikelihood"),
@@ -253,6 +261,40 @@ def test_classes_that_are_none(classes, error, message):
 def test_class_weight_of_an_unknown_class_or_below_zero(class_weight):
     with pytest.raises(ValueError, match="class_weight"):
         est(class_weight=class_weight).fit(X, Y)
+
+
+@pytest.mark.parametrize("init", ["likelihood", "clique_smoothed"])
+def test_class_weight_and_a_start_that_has_no_sites(init):
+    with pytest.raises(ValueError, match=r"class_weight='balanced' needs .*, asked for by init, is not"):
+        est(class_weight="balanced", init=init).fit(X, Y)
+
+
+@pytest.mark.parametrize("gradient", GRADIENTS)
+def test_a_strategy_is_no_inference(gradient):
+    with pytest.raises(ValueError, match=r"'inference' parameter .* that is no 'BaseGradient'"):
+        est(inference=GRADIENTS[gradient]()).fit(X, Y)
+    with pytest.raises(ValueError, match="'inference' parameter"):
+        est(inference=GRADIENTS[gradient]().wrap(TRW(tol=1e-3))).fit(X, Y)
+
+
+@pytest.mark.parametrize("loss", [name for name, cls in LOSSES.items() if not cls.needs])
+@pytest.mark.parametrize("gradient", GRADIENTS)
+def test_losses_that_do_not_infer_take_any_strategy(loss, gradient):
+    expected = est(loss=loss).fit(X, Y)
+    np.testing.assert_array_equal(est(loss=loss, gradient=gradient).fit(X, Y).coef_, expected.coef_)
+
+
+def test_a_start_that_infers_needs_a_strategy_that_can():
+    with pytest.raises(ValueError, match="Implicit needs"):
+        est(loss="pseudolikelihood", init="likelihood", gradient="implicit").fit(X, Y)
+
+
+def test_numbers_of_numpy_are_numbers():
+    one, other = (
+        est(inference=TRW(tol=1e-3, max_iter=100), gradient=Perturbation(sides=sides)).fit(X, Y)
+        for sides in (2, np.int64(2))
+    )
+    np.testing.assert_array_equal(one.coef_, other.coef_)
 
 
 def test_the_missing_label_is_no_class():

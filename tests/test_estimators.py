@@ -189,6 +189,17 @@ def test_single_precision_is_kept_and_not_copied(images):
     np.testing.assert_allclose(quick(tol=1e-6, max_iter=200).fit(single, Y).coef_, double.coef_, rtol=1e-9)
 
 
+@pytest.mark.parametrize("dtype", [bool, np.uint8, np.int16, np.uint16, np.float16, np.int32, np.float64])
+def test_single_precision_is_taken_where_it_is_exact(dtype, images):
+    rng = np.random.default_rng(0)
+    coarse = [(rng.random(x.shape) * 100).astype(dtype) for x in images[0]]
+    fields = quick()._read(coarse, reset=True)
+    exact = np.dtype(dtype).itemsize < 4
+    assert all(image.dtype == (np.float32 if exact else np.float64) for image in fields.features)
+    for image, given in zip(fields.features, coarse, strict=True):
+        np.testing.assert_array_equal(image.reshape(given.shape), given.astype(np.float64))
+
+
 def test_memory_maps(images, tmp_path):
     X, Y = images
     dump((X, Y), tmp_path / "images.joblib")
@@ -778,5 +789,7 @@ def test_verbose(images, capsys):
     X, Y = images
     est = quick(verbose=1).fit(X, Y)
     lines = capsys.readouterr().out.splitlines()
-    assert len(lines) == est.n_iter_
-    assert lines[0].startswith("[GridCRFClassifier] iteration 1: objective ")
+    starts = [line for line in lines if "] start from the model without edges, iteration " in line]
+    assert lines[: len(starts)] == starts and len(starts) > 0
+    assert len(lines) == len(starts) + est.n_iter_
+    assert lines[len(starts)].startswith("[GridCRFClassifier] iteration 1: objective ")

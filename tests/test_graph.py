@@ -18,6 +18,7 @@ from skcrf.graph import (
     lattice,
     pack,
     score,
+    score_vjp,
     sum_by_example,
     without_edges,
 )
@@ -266,6 +267,19 @@ def test_augment_costs_one_by_default():
     graph = chain(2)
     theta = zoo.constant(graph, 2, None)
     assert_array_equal(augment(theta, np.array([1, -1])).unary, [[1, 0], [0, 0]])
+
+
+@every_graph
+def test_score_vjp_counts_the_pairs_of_a_configuration(graph, seed):
+    rng = np.random.default_rng(seed)
+    theta, x = zoo.forbidden_unary(graph, 3, rng), rng.integers(3, size=graph.n_nodes)
+    d_score = rng.normal(size=graph.n_examples)
+    expected = np.zeros_like(theta.tables)
+    for e, (i, j) in enumerate(graph.edges):
+        expected[graph.edge_table[e], x[i], x[j]] += d_score[graph.edge_example[e]]
+    found = score_vjp(graph, theta, np.eye(3)[x], d_score)
+    np.testing.assert_allclose(found.tables, expected, rtol=1e-12, atol=1e-12)
+    assert_array_equal(found.unary, np.eye(3)[x] * d_score[graph.node_example, None])
 
 
 @every_batch

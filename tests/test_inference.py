@@ -8,7 +8,7 @@ from numba import config
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
 
-from skcrf.graph import Potentials, from_edges, pack, score
+from skcrf.graph import Potentials, from_edges, lattice, pack, score
 from skcrf.inference import INFERENCE
 from skcrf.inference._chains import monotonic_chains
 from skcrf.inference.trw import spanning_tree_weights
@@ -185,6 +185,15 @@ def test_bound_at_convergence(cls, title, draw, strength, seed):
     excess = (beliefs.log_z - reference.log_z(batch, theta)) * {"upper": 1, "lower": -1}[cls.bound]
     assert beliefs.converged.mean() >= 0.5  # too few would prove nothing
     assert (excess[beliefs.converged] >= -1e-6).all()
+
+
+@pytest.mark.parametrize("connectivity, rho, bounds", [(4, 0.5, True), (8, 0.25, True), (8, 0.5, False)])
+def test_equal_weights_bound_where_they_are_those_of_forests(connectivity, rho, bounds, seed):
+    rng = np.random.default_rng(seed)
+    graph = lattice(3, 3, connectivity)
+    theta = Potentials(0.1 * rng.normal(size=(9, 2)), np.tile(2 * np.eye(2), (graph.n_tables, 1, 1)))
+    beliefs = INFERENCE["trw"](rho=rho, max_iter=3000, tol=1e-8, damping=0.3).forward(graph, theta)
+    assert (beliefs.log_z[0] >= reference.log_z(graph, theta)[0]) == bounds
 
 
 @pytest.mark.parametrize("max_iter", [1, 2, 3])

@@ -61,6 +61,19 @@ class Rows:
         return self.examples[i].copy()
 
 
+class OnDisk(Rows):
+    """An array of another kind, as of h5py or zarr: reading it whole is what must not happen."""
+
+    def __init__(self, array):
+        super().__init__(array)
+        self.shape, self.ndim, self.dtype = array.shape, array.ndim, array.dtype
+        self.whole = 0
+
+    def __array__(self, dtype=None, copy=None):
+        self.whole += 1
+        return np.array(self.examples, dtype=dtype)
+
+
 def lazy(examples):
     """Let examples be loaded from a folder that is a list."""
     return LazyImages(range(len(examples)), examples.__getitem__)
@@ -180,6 +193,32 @@ def test_any_mixture(images, lazy_X, container):
     assert est.score(*mixed) == pytest.approx(memory.score(X, Y), rel=1e-12)
     for one, other in zip(est.predict_proba(mixed[0]), memory.predict_proba(X), strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-12)
+
+
+def test_arrays_on_disk_are_read_image_by_image():
+    X, Y = map(np.array, potts(5, shape=(48, 50)))
+    expected = quick().fit(X, Y)
+    for y in (Y, OnDisk(Y)):
+        disk = OnDisk(X)
+        est = quick(n_jobs=2).fit(disk, y)
+        assert_same(est, expected)
+        assert est.score(disk, y) == expected.score(X, Y)
+        found = est.predict(disk)
+        assert isinstance(found, list)
+        assert_array_equal(found, expected.predict(X))
+        assert disk.whole == 0 and (disk.asked > 2).all()
+    labels = OnDisk(Y)
+    assert_same(quick().fit(X, labels), expected)
+    assert labels.whole == 0
+
+
+def test_tables_on_disk_are_tables():
+    X, y = np.random.default_rng(0).normal(size=(30, 2)), np.array([0, 1, 1] * 10)
+    disk = OnDisk(X)
+    est = quick().fit(disk, OnDisk(y))
+    assert_same(est, quick().fit(X, y))
+    assert not disk.asked.any()
+    assert_array_equal(est.predict(OnDisk(X)), est.predict(X))
 
 
 def test_predictions(images):

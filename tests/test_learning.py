@@ -1,10 +1,15 @@
 """Where fits start, and what they see of the training set."""
 
+import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.frozen import FrozenEstimator
+from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 
 from skcrf import GridCRFClassifier
 from skcrf.datasets import make_binary_denoising
@@ -12,7 +17,8 @@ from skcrf.estimators._learning import STARTS
 from skcrf.inference import BP, TRW
 from skcrf.losses import LOSSES
 from skcrf.objective import Objective
-from skcrf.optimizers import SCHEDULES, BaseSchedule, Doubling
+from skcrf.optimizers import LBFGS, SCHEDULES, Adam, BaseSchedule, Doubling
+from skcrf.preprocessing import PixelWise
 
 # Larger than a batch of packed images, so that every image is a batch of its own.
 SHAPE = (46, 46)
@@ -119,6 +125,87 @@ def test_estimators_that_do_not_fit(images):
         quick(init=other).fit(X[:2], Y[:2])
     with pytest.raises(ValueError, match="'init' parameter"):
         quick(init="perceptron").fit(X[:2], Y[:2])
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        make_pipeline(PixelWise(StandardScaler()), quick(init="zeros", max_iter=5, tol=1.0)),
+        GridSearchCV(quick(init="zeros", max_iter=5, tol=1.0), {"alpha": [1e-3]}, cv=2),
+        LogisticRegression(),
+    ],
+    ids=lambda other: type(other).__name__,
+)
+def test_estimators_of_another_kind(images, other):
+    X, Y = (part[:2, :8, :8] for part in images)
+    name = type(other).__name__
+    with pytest.raises(ValueError, match=rf"init={name}\(\) is not fitted"):
+        quick(init=other).fit(X, Y)
+    flat = isinstance(other, LogisticRegression)
+    fitted = clone(other).fit(X.reshape(-1, 1), Y.ravel()) if flat else clone(other).fit(X, Y)
+    with pytest.raises(ValueError, match=rf"init must be a fitted .* but {name} has no .*best_estimator_"):
+        quick(init=fitted).fit(X, Y)
+
+
+@pytest.mark.parametrize("init", ["auto", "zeros", "independent", "likelihood", "an estimator"])
+def test_the_first_pass_starts_from_init_too(images, seen, init):
+    X, Y = (part[:2] for part in images)
+    likely = quick(loss="likelihood").fit(X, Y)
+    expected = {
+        "auto": (0, 0),
+        "zeros": (0, 0),
+        "independent": (quick(inference=BP(max_iter=0), init="zeros").fit(X, Y).coef_, 0),
+        "likelihood": (likely.coef_, likely.edge_coef_),
+        "an estimator": (likely.coef_, likely.edge_coef_),
+    }[init]
+    assert likely.edge_coef_.any()
+    seen.clear()
+    est = quick(optimizer="adam", init=likely if init == "an estimator" else init).partial_fit(X, Y)
+    start = next(w for loss, _, w in seen if loss == "UnivariateLogistic")
+    coef, _, edge_coef = est._weights().unravel(start)
+    assert_allclose(coef, np.broadcast_to(expected[0], coef.shape), rtol=1e-6, atol=1e-6)
+    assert_allclose(edge_coef, np.broadcast_to(expected[1], edge_coef.shape), rtol=1e-6, atol=1e-6)
+    seen.clear()
+    before = est._weights().ravel()
+    est.partial_fit(X, Y)
+    assert_array_equal(seen[0][2], before)  # only the first pass has a start
+
+
+@pytest.mark.parametrize("init", ["independent", "likelihood"])
+def test_an_interrupted_start_keeps_its_best_weights(images, init, monkeypatch, capsys):
+    X, Y = (part[:2] for part in images)
+    n_left, evaluate = [5], Objective._evaluate
+
+    def interrupted(self, evaluation, *args):
+        named = evaluation.edges == (init == "likelihood")
+        n_left[0] -= named
+        if named and n_left[0] < 0:
+            raise KeyboardInterrupt
+        return evaluate(self, evaluation, *args)
+
+    monkeypatch.setattr(Objective, "_evaluate", interrupted)
+    est = quick(init=init, verbose=1, tol=1e-8)
+    with pytest.warns(ConvergenceWarning, match="interrupted: the best weights so far are kept"):
+        est.fit(X, Y)
+    told = capsys.readouterr().out
+    assert "[GridCRFClassifier] start from the model without edges, iteration 1: objective" in told
+    assert ("start from Likelihood, iteration 1" in told) == (init == "likelihood")
+    assert est.coef_.any() and est.edge_coef_.any() == (init == "likelihood")
+    assert est.loss_curve_ == [] and est.n_iter_ == 0 and not est.converged_
+    assert est.score(X, Y) > 0.5
+
+
+@pytest.mark.parametrize("optimizer, memory", [(LBFGS(memory=3), 3), (Adam(), LBFGS().memory)])
+def test_the_start_takes_the_optimizer_if_it_can(images, optimizer, memory, monkeypatch):
+    found, minimize = [], LBFGS.minimize
+
+    def noted(self, *args, **options):
+        found.append(self.memory)
+        return minimize(self, *args, **options)
+
+    monkeypatch.setattr(LBFGS, "minimize", noted)
+    quick(optimizer=optimizer, max_iter=20, tol=1.0).fit(*(part[:2] for part in images))
+    assert set(found) == {memory}
 
 
 # What they see

@@ -19,6 +19,7 @@ from skcrf.inference import BP, INFERENCE, TRW
 from skcrf.inference._fixed_point import Tape
 from skcrf.inference._messages import Start
 from skcrf.losses import LOSSES
+from skcrf.losses.clique import CliqueLoss
 from skcrf.objective import Objective
 
 ITERATIVE = {name: cls for name, cls in INFERENCE.items() if "max_iter" in cls().get_params()}
@@ -132,6 +133,41 @@ def test_max_memory_bounds_what_a_gradient_takes():
 
     assert peak(None) > n_iter * one
     assert peak(10 * one) < 26 * one  # two times the root of 64, and what the kernels need
+
+
+# Marginals of edges
+
+
+@pytest.mark.parametrize("hidden", [0.0, 0.3])
+@pytest.mark.parametrize("loss", [name for name, cls in LOSSES.items() if cls.needs])
+def test_only_losses_of_edges_hold_a_table_an_edge(loss, hidden, seed):
+    rng = np.random.default_rng(seed)
+    graph, n_states = lattice(32, 32), 48
+    theta, y = zoo.normal(graph, n_states, rng), zoo.labels(graph, n_states, rng, hidden=hidden)
+    table_an_edge = graph.n_edges * n_states**2 * 8
+    evaluate = partial(LOSSES[loss](), Backprop().wrap(TRW(max_iter=2)), graph, theta, y)
+    evaluate()  # with the compilation of its kernels
+    tracemalloc.start()
+    evaluate()
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    # Marginals and their derivative; the rest has a number for each label of an edge, not for each pair.
+    assert most < (2 * issubclass(LOSSES[loss], CliqueLoss) + 0.8) * table_an_edge
+
+
+@pytest.mark.parametrize("hidden", [0.0, 0.4])
+@pytest.mark.parametrize("loss", [name for name, cls in LOSSES.items() if issubclass(cls, CliqueLoss)])
+def test_edges_that_are_judged_in_turn_give_the_same_bits(loss, hidden, seed, monkeypatch):
+    rng = np.random.default_rng(seed)
+    graph = batch()
+    theta, y = zoo.normal(graph, 3, rng), zoo.labels(graph, 3, rng, hidden=hidden)
+    evaluate = partial(LOSSES[loss](), Backprop().wrap(TRW(max_iter=2)), graph, theta, y)
+    value, gradient, _ = evaluate()
+    monkeypatch.setattr("skcrf.losses.clique._TOGETHER", 20)  # two edges
+    found, found_gradient, _ = evaluate()
+    assert_array_equal(found, value)
+    for part, expected in zip(found_gradient, gradient, strict=True):
+        assert_array_equal(part, expected)
 
 
 # Messages from one evaluation to the next
@@ -289,6 +325,11 @@ def test_fits_resume_and_get_to_the_same_weights(loss, monkeypatch):
     assert few < many if LOSSES[loss].needs else few == many == 0
     assert_allclose(warm.loss_curve_[-1], cold.loss_curve_[-1], rtol=1e-4)
     assert_allclose(warm.edge_coef_, cold.edge_coef_, rtol=0, atol=0.05)
+
+
+def test_losses_without_inference_keep_nothing_of_it():
+    X, Y = make_binary_denoising(n_images=2, shape=(6, 6), random_state=0)
+    GridCRFClassifier(TRW(tol=1e-5, max_iter=200), "pseudolikelihood", tol=1e-2).fit(X, Y)
 
 
 def test_messages_of_all_images_may_take_max_memory():

@@ -12,7 +12,7 @@ from sklearn.utils.metaestimators import available_if
 
 from skcrf._examples import check_weights, is_lazy
 from skcrf._labels import Labels, LazyLabels, sorted_classes
-from skcrf._registry import resolve
+from skcrf._registry import Instances, resolve
 from skcrf.estimators._batches import (
     Reading,
     class_weights_of,
@@ -60,7 +60,7 @@ class BaseFieldClassifier(PredictionMixin, ClassifierMixin, CallbackSupportMixin
     }
 
     _parameter_constraints = {
-        "inference": [StrOptions(set(INFERENCE)), BaseInference],
+        "inference": [StrOptions(set(INFERENCE)), Instances(BaseInference, but=BaseGradient)],
         "loss": [StrOptions(set(LOSSES)), BaseLoss],
         "gradient": [StrOptions(set(GRADIENTS)), BaseGradient],
         "optimizer": [StrOptions(set(OPTIMIZERS)), BaseOptimizer],
@@ -151,8 +151,7 @@ class BaseFieldClassifier(PredictionMixin, ClassifierMixin, CallbackSupportMixin
             context.call_on_fit_task_begin(**told)
             with self._workers() as run:
                 objective = self._objective(batches, shape, run)
-                start = self._start(objective, before)
-                self._learn(objective, start, Monitor(self, start, context, told))
+                self._learn(objective, before, Monitor(self, shape, context, told))
             context.call_on_fit_task_end(**told, reconstruction_attributes=self._weights().fitted)
         return self
 
@@ -162,7 +161,8 @@ class BaseFieldClassifier(PredictionMixin, ClassifierMixin, CallbackSupportMixin
         """Make one pass over some more examples; needs a mini-batch optimizer such as "adam".
 
         The shape of the model, such as the number of neighbours and the features of edges, is that of the
-        first call.
+        first call. So is the start: `init` as for `fit`, with "auto" for zeros; where it names the model
+        without edges or a loss, that is fitted to the examples of the first call.
 
         Parameters
         ----------
@@ -189,25 +189,31 @@ class BaseFieldClassifier(PredictionMixin, ClassifierMixin, CallbackSupportMixin
     def _pass_over(self, batches, shape, first):
         if not batches:  # a chunk without labels or weights has nothing to teach
             return
-        w = (shape if first else self._weights()).ravel()
-        # After a fit, the optimizer starts afresh from the fitted weights.
-        state, rng = vars(self).get(
-            "_pass", (self.optimizer_.start(w), check_random_state(self.random_state))
-        )
         with self._workers() as run:
             objective = self._objective(batches, shape, run)
+            # Few examples may come in the first call: it fits to them only what the user asks for by name.
+            init = "zeros" if isinstance(self.init, str) and self.init == "auto" else self.init
+            w = (self._start(init, objective, Monitor(self, shape)) if first else self._weights()).ravel()
+            # After a fit, the optimizer starts afresh from the fitted weights.
+            state, rng = vars(self).get(
+                "_pass", (self.optimizer_.start(w), check_random_state(self.random_state))
+            )
             w, value, state = self.optimizer_.epoch(objective, w, state, rng)
         self._pass = state, rng
         self._set_fitted(shape.unravel(w), [*([] if first else self.loss_curve_), value], converged=False)
 
-    def _start(self, objective, before):
-        """Choose the weights to start from; `before` are the attributes from before the fit."""
-        start = self._warm_start(before, objective.shape) if self.warm_start else None
-        init = self.loss_.starts_from if isinstance(self.init, str) and self.init == "auto" else self.init
-        if start is None and isinstance(init, str):
-            return STARTS[init](objective, max_iter=self.max_iter, tol=self.tol)
-        if start is None:
-            start = weights_of(init, objective.shape, self.classes_)
+    @property
+    def _init(self):
+        """What `fit` starts from: the name of a start, or an estimator."""
+        return self.loss_.starts_from if isinstance(self.init, str) and self.init == "auto" else self.init
+
+    def _start(self, init, objective, monitor):
+        """Find the weights to start from."""
+        if isinstance(init, str):
+            return STARTS[init](objective, monitor.minimise)
+        return self._with_intercept(weights_of(init, objective.shape, self.classes_))
+
+    def _with_intercept(self, start):
         return start if self.fit_intercept else start._replace(intercept=np.zeros_like(start.intercept))
 
     def _warm_start(self, before, shape):
@@ -215,7 +221,7 @@ class BaseFieldClassifier(PredictionMixin, ClassifierMixin, CallbackSupportMixin
         if "coef_" not in before or not np.array_equal(before["classes_"], self.classes_):
             return None
         start = self._weights()
-        return start if start.shapes() == shape.shapes() else None
+        return self._with_intercept(start) if start.shapes() == shape.shapes() else None
 
     def _prepare(self, X, y, sample_weight, *, reset, classes=None):
         """Validate everything, set what does not depend on weights; return batches and zero weights."""
@@ -271,31 +277,49 @@ class BaseFieldClassifier(PredictionMixin, ClassifierMixin, CallbackSupportMixin
             )
         return classes
 
+    def _losses(self):
+        """Yield the parameter and the loss that it asks for: of the fit, and of all that it starts from."""
+        yield "loss", self.loss_
+        init = self._init
+        while isinstance(init, str) and init in LOSSES:
+            yield "init", LOSSES[init]()
+            init = LOSSES[init].starts_from
+
     def _class_weights(self, totals):
-        if self.class_weight is not None and not self.loss_.site_weighted:
-            able = sorted(name for name, loss in LOSSES.items() if loss.site_weighted)
-            raise ValueError(
-                f"class_weight={self.class_weight!r} needs a loss that is a sum over sites, which "
-                f"{type(self.loss_).__name__} is not; take one of {able}."
-            )
+        for name, loss in self._losses() if self.class_weight is not None else ():
+            if not loss.site_weighted:
+                able = sorted(name for name, loss in LOSSES.items() if loss.site_weighted)
+                raise ValueError(
+                    f"class_weight={self.class_weight!r} needs a loss that is a sum over sites, which "
+                    f"{type(loss).__name__}, asked for by {name}, is not; take one of {able}."
+                )
         return class_weights_of(self.class_weight, self.classes_, totals)
 
     def _objective(self, batches, shape, run):
+        infers = any(loss.needs for _, loss in self._losses())  # if not, a strategy has nothing to refuse
         return Objective(
             batches,
             shape,
             loss=self.loss_,
-            inference=self.gradient_.wrap(self.inference_),
+            inference=self.gradient_.wrap(self.inference_) if infers else self.inference_,
             alpha=self.alpha,
             fit_intercept=self.fit_intercept,
             run=run,
         )
 
-    def _learn(self, objective, start, monitor):
-        """Run the optimizer, set the fitted attributes, and tell if it did not converge."""
+    def _learn(self, objective, before, monitor):
+        """Run the optimizer, set the fitted attributes, and tell if it did not converge.
+
+        `before` are the attributes from before the fit.
+        """
+
+        def start():
+            warm = self._warm_start(before, objective.shape) if self.warm_start else None
+            return self._start(self._init, objective, monitor) if warm is None else warm
+
         result = learn(
             objective,
-            start.ravel(),
+            start,
             optimizer=self.optimizer_,
             schedule=self.schedule_,
             max_iter=self.max_iter,
@@ -303,10 +327,10 @@ class BaseFieldClassifier(PredictionMixin, ClassifierMixin, CallbackSupportMixin
             monitor=monitor,
             rng=check_random_state(self.random_state),
         )
-        if getattr(self.inference_, "tol", 0) > 0:
+        if getattr(self.inference_, "tol", 0) > 0 and result.success is not None:
             objective(result.x)  # the last evaluation need not have been of these weights, or of all examples
         converged = bool(result.success and objective.converged)
-        self._set_fitted(start.unravel(result.x), monitor.loss_curve, converged=converged)
+        self._set_fitted(objective.shape.unravel(result.x), monitor.loss_curve, converged=converged)
         if result.success is None:
             warn_of("The fit was interrupted", "the best weights so far are kept")
         elif not result.success and not monitor.stopped:

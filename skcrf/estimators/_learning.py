@@ -1,10 +1,13 @@
 """How a fit starts, how it is followed, and what is left of it when it fails."""
 
+import itertools
 from contextlib import contextmanager
 from functools import partial
 
 import numpy as np
 from scipy.optimize import OptimizeResult
+from sklearn.exceptions import NotFittedError
+from sklearn.utils.validation import check_is_fitted
 
 from skcrf.features import Weights
 from skcrf.losses import LOSSES
@@ -36,14 +39,14 @@ def all_or_nothing(estimator):
         raise
 
 
-def zero_start(objective, *, max_iter, tol):
+def zero_start(objective, minimise):
     """Start from nothing.
 
     Parameters
     ----------
     objective : Objective
         The objective of the whole model.
-    max_iter, tol : int, float
+    minimise : callable
         Not needed.
 
     Returns
@@ -54,17 +57,15 @@ def zero_start(objective, *, max_iter, tol):
     return objective.shape
 
 
-def independent_start(objective, *, max_iter, tol):
-    """Fit the model without edges, from which the others start (D13 section 8).
+def independent_start(objective, minimise):
+    """Fit the model without edges, from which most losses find their way.
 
     Parameters
     ----------
     objective : Objective
         The objective of the whole model.
-    max_iter : int
-        Iterations at most.
-    tol : float
-        Largest entry of the gradient at which to stop.
+    minimise : callable
+        ``minimise(objective, weights, title)`` gives the weights of the minimum, as `Monitor.minimise` does.
 
     Returns
     -------
@@ -75,11 +76,11 @@ def independent_start(objective, *, max_iter, tol):
         batch.n_sites == batch.n_examples for batch in objective.batches
     ):
         return objective.shape  # no example has an edge
-    return _minimised(objective.independent, objective.shape, max_iter, tol)
+    return minimise(objective.independent, objective.shape, "the model without edges")
 
 
-def loss_start(loss, objective, *, max_iter, tol):
-    """Fit the model by another loss, itself from where that loss starts (D13 section 8, D10 section 4).
+def loss_start(loss, objective, minimise):
+    """Fit the model by another loss, itself from where that loss starts (D10 section 4).
 
     Parameters
     ----------
@@ -87,10 +88,8 @@ def loss_start(loss, objective, *, max_iter, tol):
         Its name.
     objective : Objective
         The objective of the whole model.
-    max_iter : int
-        Iterations at most.
-    tol : float
-        Largest entry of the gradient at which to stop.
+    minimise : callable
+        As for `independent_start`.
 
     Returns
     -------
@@ -98,8 +97,8 @@ def loss_start(loss, objective, *, max_iter, tol):
         The weights.
     """
     other = LOSSES[loss]()
-    start = STARTS[other.starts_from](objective, max_iter=max_iter, tol=tol)
-    return _minimised(objective.changed(loss=other), start, max_iter, tol)
+    start = STARTS[other.starts_from](objective, minimise)
+    return minimise(objective.changed(loss=other), start, type(other).__name__)
 
 
 #: What a fit may start from, by name.
@@ -128,10 +127,19 @@ def weights_of(init, shape, classes):
         Its weights.
     """
     name = type(init).__name__
-    if not hasattr(init, "coef_"):
+    try:
+        check_is_fitted(init)
+    except NotFittedError as error:
         raise ValueError(
             f"init={name}() is not fitted. Fit it first; where the model is cloned, as in GridSearchCV, "
             "put it into sklearn.frozen.FrozenEstimator, which keeps it fitted."
+        ) from error
+    wanted = ["classes_", *shape.fitted()]
+    lacking = [attribute for attribute in wanted if not hasattr(init, attribute)]
+    if lacking:
+        raise ValueError(
+            f"init must be a fitted estimator of fields, such as GridCRFClassifier, but {name} has no "
+            f"{lacking[0]}. Of a search pass best_estimator_, of a pipeline its last step."
         )
     weights = Weights(init.coef_, init.intercept_, init.edge_coef_)
     if not np.array_equal(init.classes_, classes):
@@ -142,15 +150,6 @@ def weights_of(init, shape, classes):
             "features, connectivity and edge_features must be the same."
         )
     return weights
-
-
-def _minimised(objective, start, max_iter, tol):
-    result = LBFGS().minimize(objective, start.ravel(), max_iter=max_iter, tol=tol, callback=_go_on, rng=None)
-    return start.unravel(result.x)
-
-
-def _go_on(w, value):
-    return False
 
 
 def parts(objective, schedule, max_iter, rng):
@@ -181,15 +180,15 @@ def parts(objective, schedule, max_iter, rng):
     return list(zip([*few, objective], [n for _, n in stages], strict=True))
 
 
-def learn(objective, w, *, optimizer, schedule, max_iter, tol, monitor, rng):
+def learn(objective, start, *, optimizer, schedule, max_iter, tol, monitor, rng):
     """Run an optimizer through the stages of a schedule.
 
     Parameters
     ----------
     objective : Objective
         The objective of all examples.
-    w : ndarray of shape (n_weights,)
-        Where to start.
+    start : callable
+        Finds the weights to start from.
     optimizer : BaseOptimizer
         The optimizer.
     schedule : BaseSchedule
@@ -206,12 +205,13 @@ def learn(objective, w, *, optimizer, schedule, max_iter, tol, monitor, rng):
     Returns
     -------
     result : scipy.optimize.OptimizeResult
-        That of the last stage. Where the user interrupts, `x` are the best weights so far, and `success` is
-        None.
+        That of the last stage. Where the user interrupts, `x` are the best weights so far, those of the start
+        if it is not yet left, and `success` is None.
     """
     try:
+        w = start().ravel()
         for part, n in parts(objective, schedule, max_iter, rng):
-            monitor.restart()
+            monitor.restart(w)
             result = optimizer.minimize(part, w, max_iter=n, tol=tol, callback=monitor, rng=rng)
             w = result.x
             if monitor.stopped:
@@ -228,11 +228,11 @@ class Monitor:
     ----------
     estimator : BaseFieldClassifier
         The estimator that is fitted.
-    start : Weights
-        Where the optimizer starts.
-    context : sklearn.callback.CallbackContext
+    shape : Weights
+        Weights whose shapes those of the model have, the best so far.
+    context : sklearn.callback.CallbackContext, default=None
         The task of the fit, of which every iteration is a subtask.
-    told : dict
+    told : dict, default=None
         What the callbacks are told of each task.
 
     Attributes
@@ -245,19 +245,57 @@ class Monitor:
         Whether a callback asked to stop.
     """
 
-    def __init__(self, estimator, start, context, told):
+    def __init__(self, estimator, shape, context=None, told=None):
         self.estimator = estimator
-        self.shape = start
+        self.shape = shape
         self.context = context
         self.told = told
         self.loss_curve = []
-        self.best_w = start.ravel()
         self.stopped = False
-        self.restart()
+        self.restart(shape.ravel())
 
-    def restart(self):
-        """Forget the lowest objective: from here on it is another one."""
-        self.best_value = np.inf
+    def restart(self, w):
+        """Forget the lowest objective: from here on it is another one.
+
+        Parameters
+        ----------
+        w : ndarray of shape (n_weights,)
+            Weights, the best until it was evaluated.
+        """
+        self.best_value, self.best_w = np.inf, w
+
+    def minimise(self, objective, start, title):
+        """Minimise what the fit starts from; the curve and the callbacks know nothing of it.
+
+        The optimizer is that of the estimator, or L-BFGS where that needs mini-batches.
+
+        Parameters
+        ----------
+        objective : callable
+            From weights, one vector, to value and gradient.
+        start : Weights
+            Where to start.
+        title : str
+            What to call it where progress is told.
+
+        Returns
+        -------
+        weights : Weights
+            The best that were found.
+        """
+        fit, count = self.estimator, itertools.count(1)
+        optimizer = fit.optimizer_ if fit.optimizer_.batch_size is None else LBFGS()
+
+        def callback(w, value):
+            self._keep(w, value)
+            self._tell(f"start from {title}, iteration {next(count)}", value)
+            return False
+
+        self.restart(start.ravel())
+        result = optimizer.minimize(
+            objective, self.best_w, max_iter=fit.max_iter, tol=fit.tol, callback=callback, rng=None
+        )
+        return start.unravel(result.x)
 
     def __call__(self, w, value):
         """Take note of an iteration.
@@ -275,11 +313,8 @@ class Monitor:
             Whether to stop.
         """
         self.loss_curve.append(value)
-        if value <= self.best_value:
-            self.best_value, self.best_w = value, w.copy()
-        if self.estimator.verbose:
-            name = type(self.estimator).__name__
-            print(f"[{name}] iteration {len(self.loss_curve)}: objective {value:.6g}")  # noqa: T201
+        self._keep(w, value)
+        self._tell(f"iteration {len(self.loss_curve)}", value)
 
         def attributes():
             fitted = self.shape.unravel(w.copy()).fitted()
@@ -289,3 +324,11 @@ class Monitor:
         iteration.call_on_fit_task_begin(**self.told)
         self.stopped = iteration.call_on_fit_task_end(**self.told, reconstruction_attributes=attributes)
         return self.stopped
+
+    def _keep(self, w, value):
+        if value <= self.best_value:
+            self.best_value, self.best_w = value, w.copy()
+
+    def _tell(self, what, value):
+        if self.estimator.verbose:
+            print(f"[{type(self.estimator).__name__}] {what}: objective {value:.6g}")  # noqa: T201

@@ -101,8 +101,10 @@ class GridCRFClassifier(BaseFieldClassifier):
         as many for half as many iterations until it has all: faster where there are many images.
     init : {"auto", "independent", "zeros"}, the name of a loss or a fitted estimator, default="auto"
         Where the optimizer starts: from the model without edges, from zeros, from the model that another loss
-        finds, or from the weights of another estimator. "auto" is what suits the loss: mostly the model
-        without edges.
+        finds, or from the weights of another estimator of fields. "auto" is what suits the loss: mostly the
+        model without edges. A start that has to be fitted is fitted by `optimizer`, or by L-BFGS where that
+        needs mini-batches. In the first call of `partial_fit` "auto" means zeros; other starts are fitted to
+        the examples of that call.
     alpha : float, default=1e-3
         Strength of the ridge penalty ``alpha / 2 (||coef_||^2 + ||edge_coef_||^2)``, relative to the
         mean loss of a labelled pixel.
@@ -117,7 +119,9 @@ class GridCRFClassifier(BaseFieldClassifier):
         fitted to the edges of images that are spread evenly over X, to all of them unless that takes
         more than about 2**24 numbers.
     max_iter : int, default=100
-        Iterations of the optimizer at most.
+        Iterations of the optimizer at most, in each stage of a fit. A start that has to be fitted, see
+        `init`, has as many of its own. With schedule "doubling" this is the first stage, and each later one
+        has half as many as the one before, but at least one.
     tol : float, default=1e-4
         Tolerance of the optimizer.
     missing_label : object, default=None
@@ -132,10 +136,10 @@ class GridCRFClassifier(BaseFieldClassifier):
     warm_start : bool, default=False
         Whether `fit` starts from the weights of the last fit.
     verbose : int, default=0
-        Whether to print the objective in each iteration; from 2 on also how many of its batches are done,
-        in evaluations that take seconds. See `set_callbacks` for progress bars.
+        Whether to print the objective in each iteration, of the start too; from 2 on also how many of its
+        batches are done, in evaluations that take seconds. See `set_callbacks` for progress bars.
     random_state : int, RandomState instance or None, default=None
-        Seed of mini-batch optimizers.
+        Seed of mini-batch optimizers, and of the images that schedule "doubling" draws.
 
     Attributes
     ----------
@@ -151,7 +155,7 @@ class GridCRFClassifier(BaseFieldClassifier):
         Weights of the features of pairs: those for horizontal pairs, then vertical ones, then, with 8
         neighbours, those towards down-right and down-left. The first class is that of the left (upper) pixel.
     n_iter_ : int
-        Iterations of the optimizer.
+        Iterations of the optimizer, without those of the start.
     loss_curve_ : list of float
         The objective after each iteration.
     converged_ : bool

@@ -1,6 +1,6 @@
 """Implicit differentiation by perturbation."""
 
-from numbers import Real
+from numbers import Integral, Real
 
 import numpy as np
 from sklearn.base import clone
@@ -54,7 +54,7 @@ class Perturbation(StationaryGradient):
     """
 
     _parameter_constraints = {
-        "sides": [Options(int, {1, 2, 4})],
+        "sides": [Options(Integral, {1, 2, 4})],
         "multiplier": [Interval(Real, 0, None, closed="neither")],
     }
 

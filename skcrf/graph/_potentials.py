@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from skcrf._numerics import kernel_array
+from skcrf._numerics import kernel, kernel_array
 
 
 class Potentials(NamedTuple):
@@ -120,9 +120,21 @@ def score_vjp(graph, theta, mu, d_score):
     d_theta : Potentials
         Derivative of that value with respect to theta.
     """
-    tables = np.zeros_like(theta.tables)
-    np.add.at(tables, graph.edge_table, outer(graph, mu) * d_score[graph.edge_example, None, None])
+    tables, d_score = np.zeros(theta.tables.shape), kernel_array(d_score)
+    _add_pairs(graph, kernel_array(mu), d_score, tables)
     return Potentials(mu * d_score[graph.node_example, None], tables)
+
+
+@kernel
+def _add_pairs(graph, mu, d_score, tables):
+    """Add the pair of states at the ends of every edge to its table: no table an edge is made on the way."""
+    for example in range(len(d_score)):
+        for edge in range(graph.edge_ptr[example], graph.edge_ptr[example + 1]):
+            i, j, table = graph.edges[edge, 0], graph.edges[edge, 1], graph.edge_table[edge]
+            for x in range(mu.shape[1]):
+                if mu[i, x] != 0.0:
+                    for z in range(mu.shape[1]):
+                        tables[table, x, z] += mu[i, x] * mu[j, z] * d_score[example]
 
 
 def scaled(graph, theta, scale):

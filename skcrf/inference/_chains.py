@@ -65,7 +65,7 @@ def _chains(graph):
         for root in range(graph.node_ptr[example], end):
             if visits[root] > 0:
                 continue
-            last = first + _breadth_first(graph, root, visits, arrival, sequence[first:end])
+            last = first + visit_from(graph, root, visits, arrival, sequence[first:end])
             part, n_messages = sequence[first:last], 0
             for node in part:
                 n_messages += graph.incident_ptr[node + 1] - graph.incident_ptr[node]
@@ -80,7 +80,7 @@ def _chains(graph):
 
 
 @kernel
-def _breadth_first(graph, root, visits, arrival, out):
+def visit_from(graph, root, visits, arrival, out):
     """Visit what is connected with a node once more, and return how many nodes that are.
 
     Leaves the nodes in `out`, and for each but the root the message that brought the visit in `arrival`.
@@ -114,7 +114,7 @@ def _take_order(graph, nodes, visits, arrival, rank):
     other, far = np.empty_like(nodes), nodes[-1]
     nodes.sort()
     # From the middle of a graph, all that is around would come later.
-    _breadth_first(graph, far, visits, arrival, other)
+    visit_from(graph, far, visits, arrival, other)
     if _count(graph, other, rank) < _count(graph, nodes, rank):
         nodes[:] = other
     return _count(graph, nodes, rank)

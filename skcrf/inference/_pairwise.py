@@ -8,6 +8,7 @@ import numpy as np
 
 from skcrf._numerics import inlined_kernel, kernel, log_normalise
 from skcrf.graph import Potentials
+from skcrf.inference._chains import visit_from
 from skcrf.inference._route import route_of
 from skcrf.inference._sends import marginals, marginals_vjp, sweep, sweep_vjp
 
@@ -268,28 +269,16 @@ def breadth_first(graph):
     Returns the nodes in order, the message that brought the visit to each node (-1 at a root), and
     for each example an edge that closes a cycle, -1 if it is a forest.
     """
-    n_nodes = len(graph.node_order)
-    order, arrival = np.empty(n_nodes, np.int64), np.full(n_nodes, -2)
+    n_nodes, n_visited = len(graph.node_order), 0
+    order, arrival, visits = np.empty(n_nodes, np.int64), np.full(n_nodes, -1), np.zeros(n_nodes, np.int64)
+    for root in range(n_nodes):
+        if visits[root] == 0:
+            n_visited += visit_from(graph, root, visits, arrival, order[n_visited:])
     closing = np.full(len(graph.node_ptr) - 1, -1)
-    for example in range(len(graph.node_ptr) - 1):
-        first, last = graph.node_ptr[example], graph.node_ptr[example]
-        for root in range(graph.node_ptr[example], graph.node_ptr[example + 1]):
-            if arrival[root] == -2:
-                arrival[root] = -1
-                order[last] = root
-                last += 1
-            while first < last:
-                node = order[first]
-                first += 1
-                for p in range(graph.incident_ptr[node], graph.incident_ptr[node + 1]):
-                    onward = graph.incident[p] ^ 1
-                    neighbour = graph.edges[onward >> 1, onward & 1]
-                    if arrival[neighbour] == -2:
-                        arrival[neighbour] = onward
-                        order[last] = neighbour
-                        last += 1
-                    elif onward >> 1 != arrival[node] >> 1:
-                        closing[example] = onward >> 1
+    for example in range(len(closing)):
+        for edge in range(graph.edge_ptr[example], graph.edge_ptr[example + 1]):
+            if arrival[graph.edges[edge, 0]] >> 1 != edge and arrival[graph.edges[edge, 1]] >> 1 != edge:
+                closing[example] = edge
     return order, arrival, closing
 
 

@@ -8,6 +8,9 @@ from skcrf.graph import sum_by_example
 from skcrf.losses._base import BaseLoss
 from skcrf.losses._judges import Smoothed, logistic, quadratic
 
+# Numbers of marginals that are judged at a time: 2 MB, and a few times that for what is computed on the way.
+_TOGETHER = 2**18
+
 
 class CliqueLoss(BaseLoss):
     """A judge of the marginal of each clique: the edges, and nodes that have none.
@@ -29,9 +32,16 @@ class CliqueLoss(BaseLoss):
 
     def _judge_edges(self, edge_mu, first, second):
         """Judge every edge by those of its ends whose labels, `first` and `second`, are known."""
-        n_states = edge_mu.shape[1]
         value, d_edge_mu = np.zeros(len(edge_mu)), np.zeros_like(edge_mu)
+        size = max(1, _TOGETHER // edge_mu.shape[1] ** 2)
+        for start in range(0, len(edge_mu), size):
+            some = slice(start, start + size)
+            self._judge_some(edge_mu[some], first[some], second[some], value[some], d_edge_mu[some])
+        return value, d_edge_mu
 
+    def _judge_some(self, edge_mu, first, second, value, d_edge_mu):
+        """Fill in value and derivative of some edges, where they are zero."""
+        n_states = edge_mu.shape[1]
         both = np.flatnonzero((first >= 0) & (second >= 0))
         pairs = edge_mu[both].reshape(-1, n_states**2)
         value[both], d_pairs = self._judge(pairs, first[both] * n_states + second[both])
@@ -41,7 +51,6 @@ class CliqueLoss(BaseLoss):
             one = np.flatnonzero((known >= 0) & (hidden < 0))
             value[one], d_end = self._judge(edge_mu[one].sum(axis=axis), known[one])
             d_edge_mu[one] = np.expand_dims(d_end, axis)
-        return value, d_edge_mu
 
     @abstractmethod
     def _judge(self, p, target):

@@ -3,8 +3,8 @@
 import numpy as np
 from sklearn.utils._param_validation import StrOptions
 
-from skcrf._registry import resolve
-from skcrf.gradients import Backprop
+from skcrf._registry import Instances, resolve
+from skcrf.gradients import Backprop, BaseGradient
 from skcrf.graph import Potentials, clamp, score, score_vjp, sum_by_example
 from skcrf.inference import INFERENCE, BaseInference, MeanField
 from skcrf.losses._base import BaseLoss
@@ -78,7 +78,9 @@ class EM(BaseLoss):
     array([0.693])
     """
 
-    _parameter_constraints = {"clamped": [StrOptions(set(INFERENCE)), BaseInference, None]}
+    _parameter_constraints = {
+        "clamped": [StrOptions(set(INFERENCE)), Instances(BaseInference, but=BaseGradient), None]
+    }
 
     needs = frozenset({"log_z"})
 
