@@ -4,6 +4,7 @@ Everything here refuses bad input with the name of the argument and the index of
 """
 
 from collections.abc import Iterator, Mapping, Sequence, Set
+from contextlib import suppress
 from os import PathLike
 
 import numpy as np
@@ -69,7 +70,8 @@ class Source:
         if isinstance(sequence, (list, tuple, np.ndarray)):
             self.sequence, self.places = [sequence[i] for i in self.places], np.arange(len(index))
         elif hasattr(sequence, "shape") and not _is_foreign_array(sequence):  # whose parts may be in memory
-            self.sequence, self.places = sequence[self.places], np.arange(len(index))
+            with suppress(Exception):  # some take one number only, and are kept whole
+                self.sequence, self.places = sequence[self.places], np.arange(len(index))
 
     def __len__(self):
         return len(self.index)

@@ -257,7 +257,7 @@ def test_classes_that_are_none(classes, error, message):
         est(classes=classes).fit(X, Y)
 
 
-@pytest.mark.parametrize("class_weight", [{7: 2.0}, {0: -1.0}, {0: np.nan}])
+@pytest.mark.parametrize("class_weight", [{7: 2.0}, {0: -1.0}, {0: np.nan}, {0: 0.0, 1: 0.0}])
 def test_class_weight_of_an_unknown_class_or_below_zero(class_weight):
     with pytest.raises(ValueError, match="class_weight"):
         est(class_weight=class_weight).fit(X, Y)

@@ -423,3 +423,14 @@ def test_a_looser_tolerance_stops_earlier(cls, seed):
     assert tight.converged.all()
     assert loose.n_iter[0] < tight.n_iter[0]
     assert_allclose(loose.mu, tight.mu, rtol=0, atol=1e-1)
+
+
+@pytest.mark.parametrize("damping", [0.0, 0.5])
+@pytest.mark.parametrize("shape, strength, seed", [((3, 3, 8), 10, 7), ((3, 3, 4), 30, 5)])
+def test_strong_potentials_converge_where_they_say(shape, strength, seed, damping):
+    """Messages that hardly change as probabilities may still decide, once they are multiplied."""
+    rng, graph = np.random.RandomState(seed), lattice(*shape)
+    theta = Potentials(strength * rng.randn(graph.n_nodes, 2), strength * rng.randn(graph.n_tables, 2, 2))
+    beliefs = INFERENCE["trw"](max_iter=100_000, tol=1e-3, damping=damping).forward(graph, theta)
+    assert beliefs.converged.all()
+    assert beliefs.log_z[0] > reference.log_z(graph, theta)[0]

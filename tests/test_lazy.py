@@ -466,3 +466,19 @@ def test_labels_of_a_table_are_read_at_once():
     assert_same(quick().fit(X, deque(y)), est)
     assert est.score(X, deque(y)) == est.score(X, y)
     assert_array_equal(est.predict(X, deque(y)), y)
+
+
+def test_a_sequence_that_tells_its_shape_and_takes_one_number():
+    X, Y = make_potts(n_images=3, shape=(6, 6), random_state=0)
+
+    class Stack:
+        shape, ndim = X.shape, X.ndim
+
+        def __len__(self):
+            return len(X)
+
+        def __getitem__(self, i):
+            return X[range(len(X))[i]]
+
+    found, expected = (GridCRFClassifier(max_iter=2, tol=10.0).fit(data, Y) for data in (Stack(), X))
+    assert_array_equal(found.coef_, expected.coef_)

@@ -118,7 +118,7 @@ def test_estimators_that_do_not_fit(images):
     with pytest.raises(ValueError, match=r"init=GridCRFClassifier\(\) is not fitted.*FrozenEstimator"):
         quick(init=quick()).fit(X[:2], Y[:2])
     other = quick().fit(X[:2], [y + 1 for y in Y[:2]])
-    with pytest.raises(ValueError, match=r"init=GridCRFClassifier has classes .* but y has"):
+    with pytest.raises(ValueError, match=r"init=GridCRFClassifier has classes .* but the model has"):
         quick(init=other).fit(X[:2], Y[:2])
     other = quick(connectivity=8, inference=BP(max_iter=0)).fit(X[:2], Y[:2])
     with pytest.raises(ValueError, match=r"init=GridCRFClassifier has weights of shapes .* needs"):

@@ -342,7 +342,8 @@ class BaseFieldClassifier(PredictionMixin, ClassifierMixin, CallbackSupportMixin
 
     def _not_inferred(self):
         name = type(self.inference_).__name__
-        return f"{name} did not converge on every example", "raise its max_iter, tol or damping, or set tol=0"
+        own = [p for p in ("max_iter", "tol", "damping") if hasattr(self.inference_, p)]
+        return f"{name} did not converge on every example", f"raise its {' or '.join(own)}, or set tol=0"
 
     def _weights(self):
         return Weights(self.coef_, self.intercept_, self.edge_coef_)

@@ -282,6 +282,8 @@ def class_weights_of(class_weight, classes, counts):
         weights = compute_class_weight(class_weight, classes=classes, y=classes)
         if not (np.isfinite(weights) & (weights >= 0)).all():
             raise ValueError(f"class_weight={class_weight!r}: expected finite weights of at least 0.")
+        if not weights[counts > 0].any():
+            raise ValueError(f"class_weight={class_weight!r} leaves no labelled site with a weight above 0.")
         return weights
     present = counts > 0
     return np.where(present, counts.sum() / (present.sum() * np.where(present, counts, 1.0)), 1.0)

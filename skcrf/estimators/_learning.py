@@ -143,7 +143,9 @@ def weights_of(init, shape, classes):
         )
     weights = Weights(init.coef_, init.intercept_, init.edge_coef_)
     if not np.array_equal(init.classes_, classes):
-        raise ValueError(f"init={name} has classes {list(init.classes_)}, but y has {list(classes)}.")
+        raise ValueError(
+            f"init={name} has classes {init.classes_.tolist()}, but the model has {classes.tolist()}."
+        )
     if weights.shapes() != shape.shapes():
         raise ValueError(
             f"init={name} has weights of shapes {weights.shapes()}, but the model needs {shape.shapes()}: "

@@ -79,7 +79,7 @@ def _marginals_vjp(tiles, mu, d_mu, d_unary1):
 
 @kernel
 def _changes(tiles, before, after, active):
-    """Largest change of a message, scaled to a maximum of 1, in each active example."""
+    """Largest change of a message, relative to itself and scaled to a maximum of 1, by active example."""
     changes = np.zeros(len(active))
     for example in range(len(active)):
         if active[example]:
@@ -106,10 +106,11 @@ def _change(old, new, lines):
                     top_old = max(top_old, old[t, p, x, lane])
                     top_new = max(top_new, new[t, p, x, lane])
                 if n_rows == 1:  # the first label, of which there is no number
-                    largest = max(largest, abs(1.0 / top_old - 1.0 / top_new))
+                    largest = max(largest, abs(top_old - top_new) / max(top_old, top_new))
                 for x in range(n_rows):
-                    change = abs(old[t, p, x, lane] / top_old - new[t, p, x, lane] / top_new)
-                    largest = max(largest, change)
+                    a, b = old[t, p, x, lane] * top_new, new[t, p, x, lane] * top_old
+                    if a != b:
+                        largest = max(largest, abs(a - b) / max(a, b))
     return largest
 
 

@@ -141,7 +141,8 @@ def _whole(n_rows, n_states):
 def sweep(route, graph, theta, rho, damping, maximise, measure, messages, active):
     """Send every message of the active examples once, run by run.
 
-    Returns the largest change of a message's exponential in each example, if asked to `measure` it.
+    Returns the largest change of a message in each example, if asked to `measure` it: relative to its
+    exponential, since where potentials are strong, what is next to nothing decides elsewhere.
     """
     steps, run_ptr, example_ptr, weights, factors, edge_factor = route
     unary, tables = theta
@@ -179,10 +180,9 @@ def sweep(route, graph, theta, rho, damping, maximise, measure, messages, active
                 for x in range(n_states):
                     value = new[at, x] - top
                     old = messages[position, x]
-                    # Before damping, which makes the steps small, not the distance to the end. Exponentials
-                    # of what is not positive differ by less, so that most need not be computed.
+                    # Before damping, which makes the steps small, not the distance to the end.
                     if measure and value != old and abs(value - old) > largest:
-                        largest = max(largest, abs(np.exp(value) - np.exp(old)))
+                        largest = max(largest, 1.0 - np.exp(-abs(value - old)))
                     messages[position, x] = (1.0 - damping) * value + damping * old if damping > 0 else value
         change[example] = largest
     return change

@@ -18,7 +18,7 @@ class BP(MessagePassing):
         Iterations, each of which sends every message once.
     tol : float, default=0.0
         With 0, exactly `max_iter` iterations are done and define the answer (truncated inference). Otherwise
-        iterate until no message changes by more than `tol`, at most `max_iter` times.
+        iterate until no message changes by more than this share of itself, at most `max_iter` times.
     damping : float, default=0.0
         Share of the old message that is kept, in the log domain; at least 0, below 1.
 

@@ -8,7 +8,7 @@ from skcrf.inference._messages import MessagePassing, Plan
 
 
 class TRWS(MessagePassing):
-    """Sequential tree-reweighted belief propagation: it always converges, and bounds at any time.
+    """Sequential tree-reweighted belief propagation: it never diverges, and bounds at any time.
 
     The messages are those of `TRW`, D13 Eq 18. Their weights are those of monotonic chains, which follow an
     order of the nodes, and so is the schedule: in order each node sends to all later neighbours, then in
@@ -28,7 +28,7 @@ class TRWS(MessagePassing):
         independent model, and `log_z` is still a bound: each edge counts as much as its best state.
     tol : float, default=0.0
         With 0, exactly `max_iter` iterations are done and define the answer (truncated inference). Otherwise
-        iterate until no message changes by more than `tol`, at most `max_iter` times.
+        iterate until no message changes by more than this share of itself, at most `max_iter` times.
 
     See Also
     --------

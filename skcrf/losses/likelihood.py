@@ -93,7 +93,11 @@ class EM(BaseLoss):
         clamped = self.clamped
         if clamped is None:
             clamped = _mean_field_beside(getattr(inference, "inference_", inference))
-        return _difference(inference, wrap(resolve(INFERENCE, clamped, name="clamped")), graph, theta, y)
+        try:
+            clamped = wrap(resolve(INFERENCE, clamped, name="clamped"))
+        except ValueError as error:
+            raise ValueError(f"The 'clamped' inference of EM: {error}") from error
+        return _difference(inference, clamped, graph, theta, y)
 
 
 def _mean_field_beside(inference):
