@@ -5,6 +5,7 @@ import os
 import pickle
 import signal
 import time
+from contextlib import ExitStack, contextmanager
 
 import numpy as np
 import pytest
@@ -36,8 +37,8 @@ pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceW
 N_IMAGES, SHAPE, N_FEATURES = 6, (46, 48), 20
 
 
-@pytest.fixture(scope="module")
-def client():
+@contextmanager
+def _two_workers():
     """Start two worker processes, which die in some of the tests; what dask logs of that is silenced."""
     options = {"n_workers": 2, "threads_per_worker": 1, "processes": True, "dashboard_address": ":0"}
     options["silence_logs"] = logging.CRITICAL
@@ -45,11 +46,23 @@ def client():
         yield client
 
 
+@pytest.fixture(scope="module")
+def client():
+    """A cluster that tests share."""
+    with _two_workers() as client:
+        yield client
+
+
 @pytest.fixture
 def on_dask(client):
-    """Run what a test does on both workers."""
-    client.wait_for_workers(2, timeout=60)
-    with parallel_config(backend="dask"):
+    """Run what a test does on both workers; on two others, if one that was killed is not started again."""
+    with ExitStack() as stack:
+        try:
+            client.wait_for_workers(2, timeout=20)
+        except TimeoutError:
+            client = stack.enter_context(_two_workers())
+            client.wait_for_workers(2, timeout=60)
+        stack.enter_context(parallel_config(backend="dask"))
         yield client
 
 
