@@ -348,7 +348,10 @@ class Interrupter(Killer):
             time.sleep(1)  # the signal arrives here
 
 
-def test_an_interrupt_keeps_the_best_weights(on_dask, data):
+def test_an_interrupt_keeps_the_best_weights(on_dask, data, request):
+    # Where the tests themselves run in the background, the shell may have turned the signal off.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    request.addfinalizer(lambda: signal.signal(signal.SIGINT, before))
     est = quick(max_iter=5, tol=1e-6).set_callbacks(Interrupter(on_dask, after=2))
     with pytest.warns(ConvergenceWarning, match="interrupted"):
         est.fit(*data)
