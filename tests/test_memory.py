@@ -329,7 +329,11 @@ def test_fits_resume_and_get_to_the_same_weights(loss, monkeypatch):
 
 def test_losses_without_inference_keep_nothing_of_it():
     X, Y = make_binary_denoising(n_images=2, shape=(6, 6), random_state=0)
-    GridCRFClassifier(TRW(tol=1e-5, max_iter=200), "pseudolikelihood", tol=1e-2).fit(X, Y)
+    est = GridCRFClassifier(TRW(tol=1e-5, max_iter=200), "pseudolikelihood", tol=1e-2).fit(X, Y)
+    objective, shape, batches = objective_of(est, X, Y)
+    assert objective.inference.resumes
+    objective(shape.ravel())
+    assert not any(batch.starts for batch in batches)
 
 
 def test_messages_of_all_images_may_take_max_memory():

@@ -327,7 +327,8 @@ class BaseFieldClassifier(PredictionMixin, ClassifierMixin, CallbackSupportMixin
             monitor=monitor,
             rng=check_random_state(self.random_state),
         )
-        if getattr(self.inference_, "tol", 0) > 0 and result.success is not None:
+        to_tolerance = getattr(self.inference_, "tol", 0) > 0
+        if to_tolerance and result.success is not None:
             objective(result.x)  # the last evaluation need not have been of these weights, or of all examples
         converged = bool(result.success and objective.converged)
         self._set_fitted(objective.shape.unravel(result.x), monitor.loss_curve, converged=converged)
@@ -335,7 +336,7 @@ class BaseFieldClassifier(PredictionMixin, ClassifierMixin, CallbackSupportMixin
             warn_of("The fit was interrupted", "the best weights so far are kept")
         elif not result.success and not monitor.stopped:
             problem = f"{type(self.optimizer_).__name__} did not converge ({result.message})"
-            closer = "lower the tol of the inference, " if getattr(self.inference_, "tol", 0) > 0 else ""
+            closer = "lower the tol of the inference, " if to_tolerance else ""
             warn_of(problem, f"{closer}raise max_iter or tol, or scale the features")
         elif not objective.converged:
             warn_of(*self._not_inferred())

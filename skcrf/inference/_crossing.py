@@ -131,17 +131,24 @@ def hear(tiles, layout, state, example, parts):
         _rotate(scratch, -slope(layout), width, part)
 
 
+@kernel
+def listen(tiles, layout, state, example, parts, q):
+    """Fill in q of a layout: of two where `parts` is None, else of four."""
+    if parts is None:
+        _listen_to_other(tiles, layout, state, example, q)
+    else:
+        _listen_to_all(tiles, layout, state, example, parts, q)
+
+
 @inlined_kernel
-def listen_to_other(tiles, layout, state, example, q):
-    """q of a layout, of two."""
+def _listen_to_other(tiles, layout, state, example, q):
     f, b = messages_of(tiles, state, example, 1 - layout)
     unary = array_of(tiles, tiles.unary[1 - layout], example, 1 - layout)
     cross(f, b, rho_of(tiles, example, 1 - layout), unary, q)
 
 
 @kernel
-def listen(tiles, layout, state, example, parts, q):
-    """q of a layout, of four."""
+def _listen_to_all(tiles, layout, state, example, parts, q):
     scratch = array_of(tiles, parts[4], example, 1)
     falling = array_of(tiles, parts[2], example, 1).reshape(-1)
     rising = array_of(tiles, parts[3], example, 1).reshape(-1)

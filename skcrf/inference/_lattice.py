@@ -16,7 +16,7 @@ from skcrf.inference._borders import (
     move_messages,
     spread_unary,
 )
-from skcrf.inference._crossing import hear, listen, listen_to_other, tell
+from skcrf.inference._crossing import hear, listen, tell
 from skcrf.inference._kinds import Kind, at_edges, first_edges, lattice_kinds, ranges, weights_by_line
 from skcrf.inference._lanes import exponentials, joint
 from skcrf.inference._pairs import expect_tables
@@ -34,12 +34,10 @@ def _marginals(tiles, state, q1, parts, mu):
     for example in range(len(tiles.shapes)):
         height, width = tiles.shapes[example]
         q = array_of(tiles, q1, example, 1)
-        if parts is None:
-            listen_to_other(tiles, 1, state, example, q)
-        else:
+        if parts is not None:
             for layout in (0, 2, 3):
                 hear(tiles, layout, state, example, parts)
-            listen(tiles, 1, state, example, parts, q)
+        listen(tiles, 1, state, example, parts, q)
         f1, b1 = messages_of(tiles, state, example, 1)
         lanes, rho = q.shape[3], rho_of(tiles, example, 1)
         belief = np.empty((height, n_rows * lanes))
@@ -253,12 +251,7 @@ class LatticeEngine:
         for layout in reversed(self.layouts):
             adjoint.d_q.fill(0.0)
             adjoint.d_b_before.fill(0.0)
-            # Each layout had seen what those before it had just said.
-            sweeps_vjp(
-                self.tiles, layout, before if layout == 0 else after, before, after, active, self.maximise,
-                d_state, adjoint.d_unary[layout], adjoint.d_tables[layout], adjoint.scratch[layout],
-                adjoint.d_q, adjoint.d_b_before, parts, d_parts[layout],
-            )  # fmt: skip
+            sweeps_vjp(self.tiles, layout, before, after, active, self.maximise, d_state, adjoint, parts)
             if layout > 1:
                 hear_all(self.tiles, layout, before, active, parts)
             if parts is not None and layout > 0:

@@ -7,7 +7,7 @@ cavity leaves out the message from the other. Arrays are as in `_tiles` and `_la
 import numpy as np
 
 from skcrf._numerics import kernel, reduction_kernel, vector_kernel
-from skcrf.inference._crossing import listen, listen_to_other
+from skcrf.inference._crossing import listen
 from skcrf.inference._lanes import cavities
 from skcrf.inference._tiles import (
     array_of,
@@ -105,10 +105,7 @@ def expect_tables(tiles, layout, state, scratch, parts, out):
     """
     for example in range(len(tiles.shapes)):
         q = array_of(tiles, scratch, example, layout)
-        if parts is None:
-            listen_to_other(tiles, layout, state, example, q)
-        else:
-            listen(tiles, layout, state, example, parts, q)
+        listen(tiles, layout, state, example, parts, q)
         f, b = messages_of(tiles, state, example, layout)
         tables = tables_of(tiles, tiles.tables[layout], example, layout)
         sums = tables_of(tiles, out, example, layout)

@@ -3,7 +3,7 @@
 import numpy as np
 
 from skcrf._numerics import kernel, vector_kernel
-from skcrf.inference._crossing import cross_vjp, gather, hear, listen, listen_to_other
+from skcrf.inference._crossing import cross_vjp, gather, hear, listen
 from skcrf.inference._lanes import send, send_ratio, send_ratio_vjp, send_vjp
 from skcrf.inference._tiles import array_of, cut, messages_of, rho_of, seam, slope, table_at, tables_of
 
@@ -84,10 +84,7 @@ def sweeps(tiles, layout, state, active, maximise, scratch, parts):
     for example in range(len(active)):
         if active[example]:
             q = array_of(tiles, scratch, example, layout)
-            if parts is None:
-                listen_to_other(tiles, layout, state, example, q)
-            else:
-                listen(tiles, layout, state, example, parts, q)
+            listen(tiles, layout, state, example, parts, q)
             f, b = messages_of(tiles, state, example, layout)
             tables = tables_of(tiles, tiles.tables[layout], example, layout)
             rho, width = rho_of(tiles, example, layout), tiles.shapes[example, 1]
@@ -97,39 +94,35 @@ def sweeps(tiles, layout, state, active, maximise, scratch, parts):
 
 
 @kernel
-def sweeps_vjp(
-    tiles, layout, seen, before, after, active, maximise, d_state, d_unary, d_tables, scratch, d_q,
-    d_b_before, parts, d_part,
-):  # fmt: skip
-    """Undo the sweeps of one layout, which had `seen` the messages of the others.
+def sweeps_vjp(tiles, layout, before, after, active, maximise, d_state, adjoint, parts):
+    """Undo the sweeps of one layout.
 
     Adds to the adjoints of the potentials; `d_q` and `d_b_before` must be zeros. Of two layouts, the other is
-    told at once. Of four, `d_part` becomes the adjoint of q in layout 1, for all others.
+    told at once. Of four, `d_parts` gets the adjoint of q in layout 1, for all others.
     """
+    seen = before if layout == 0 else after  # what the layouts before it had just said
     for example in range(len(active)):
         if active[example]:
-            q, dq = array_of(tiles, scratch, example, layout), array_of(tiles, d_q, example, layout)
-            if parts is None:
-                listen_to_other(tiles, layout, seen, example, q)
-            else:
-                listen(tiles, layout, seen, example, parts, q)
+            q = array_of(tiles, adjoint.scratch[layout], example, layout)
+            listen(tiles, layout, seen, example, parts, q)
             f, b = messages_of(tiles, after, example, layout)
-            d_f, d_b = messages_of(tiles, d_state, example, layout)
             _, b_old = messages_of(tiles, before, example, layout)
-            d_b_old = array_of(tiles, d_b_before, example, layout)
+            d_f, d_b = messages_of(tiles, d_state, example, layout)
+            d_q = array_of(tiles, adjoint.d_q, example, layout)
+            d_b_old = array_of(tiles, adjoint.d_b_before, example, layout)
             tables = tables_of(tiles, tiles.tables[layout], example, layout)
-            d_inside = tables_of(tiles, d_tables, example, layout)
+            d_tables = tables_of(tiles, adjoint.d_tables[layout], example, layout)
             rho, width = rho_of(tiles, example, layout), tiles.shapes[example, 1]
             _sweep_vjp(
-                q, f, b, b_old, tables, rho, maximise, slope(layout), width, d_f, d_b, dq, d_b_old, d_inside
+                q, f, b, b_old, tables, rho, maximise, slope(layout), width, d_f, d_b, d_q, d_b_old, d_tables
             )
-            known = array_of(tiles, d_unary, example, layout)
-            _settle(dq.reshape(-1), d_b_old.reshape(-1), known.reshape(-1), d_f.reshape(-1), d_b.reshape(-1))
+            known = array_of(tiles, adjoint.d_unary[layout], example, layout)
+            _settle(d_q.reshape(-1), d_b_old.reshape(-1), known.reshape(-1), d_f.reshape(-1), d_b.reshape(-1))
             if parts is None:
                 d_f, d_b = messages_of(tiles, d_state, example, 1 - layout)
-                cross_vjp(dq, rho_of(tiles, example, 1 - layout), d_f, d_b)
+                cross_vjp(d_q, rho_of(tiles, example, 1 - layout), d_f, d_b)
             else:
-                gather(tiles, layout, example, dq, array_of(tiles, d_part, example, 1))
+                gather(tiles, layout, example, d_q, array_of(tiles, adjoint.d_parts[layout], example, 1))
 
 
 @vector_kernel
