@@ -1,5 +1,7 @@
 """Graphs and potentials: the one layout that everything behind the inference door shares."""
 
+from skcrf.graph._factors import FactorGraph, as_factors, factor_potentials, from_factors
+from skcrf.graph._packing import pack, select
 from skcrf.graph._potentials import (
     Potentials,
     augment,
@@ -20,20 +22,22 @@ from skcrf.graph._structure import (
     from_edges,
     isolated,
     lattice,
-    pack,
-    select,
     without_edges,
 )
 
 __all__ = [
     "OFFSETS",
+    "FactorGraph",
     "Graph",
     "Potentials",
+    "as_factors",
     "augment",
     "canonical",
     "chain",
     "clamp",
+    "factor_potentials",
     "from_edges",
+    "from_factors",
     "isolated",
     "lattice",
     "outer",
