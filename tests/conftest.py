@@ -22,6 +22,7 @@ CORE = {
     "test_stationary",
     "test_features",
     "test_extreme",
+    "test_factor_graphs",
     "test_lattice",
     "test_many_fields",
     "test_numerics",

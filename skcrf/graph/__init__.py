@@ -1,6 +1,7 @@
-"""Graphs and potentials: the one layout that everything behind the inference door shares."""
+"""Graphs and potentials: the two layouts that everything behind the inference door shares."""
 
-from skcrf.graph._factors import FactorGraph, as_factors, factor_potentials, from_factors
+from skcrf.graph._factor_potentials import factor_potentials
+from skcrf.graph._factors import FactorGraph, as_factors, from_factors
 from skcrf.graph._packing import pack, select
 from skcrf.graph._potentials import (
     Potentials,

@@ -5,7 +5,7 @@ contiguous (`node_ptr`, `edge_ptr`, `table_ptr`), so what is computed for an exa
 on which others it was packed with.
 """
 
-from functools import lru_cache
+from functools import lru_cache, singledispatch
 from typing import NamedTuple
 
 import numpy as np
@@ -294,6 +294,7 @@ def isolated(n_examples):
     )
 
 
+@singledispatch
 def without_edges(graph):
     """Drop the edges: the graph of the independent model.
 
