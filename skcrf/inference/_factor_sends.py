@@ -32,7 +32,8 @@ def _sum(exponentials, start, sources, first, last, row, scaled, work, at):
 
 @inlined_kernel
 def _sum_vjp(
-    exponentials, start, sources, first, last, row, scaled, power, work, d_work, found, d_cavity, d_tables, table
+    exponentials, start, sources, first, last, row, scaled, power, work, d_work, found, d_cavity, d_tables,
+    table,
 ):  # fmt: skip
     """Pull derivatives back to cavities and theta; those of the sums stand where `_sum` put the sums."""
     at = found
@@ -70,7 +71,8 @@ def sum_with_care(steps, sources, step, row, cavity, power, tables, table, work)
 
 @kernel
 def _sum_with_care_vjp(
-    steps, sources, step, row, cavity, power, work, d_work, found, d_cavity, d_tables, table
+    steps, sources, step, row, cavity, power, work, d_work, found, d_cavity, d_tables,
+    table,
 ):  # fmt: skip
     first, at = steps[step, 0], found
     for s in range(steps[step, 1] - 1, first - 1, -1):
