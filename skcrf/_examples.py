@@ -92,51 +92,69 @@ def _told(error):
     return f"{type(error).__name__}: {error}"
 
 
-def is_table(X):
+def has_axes(item):
+    """Tell whether an item of a sequence has rows and columns, as images have.
+
+    Parameters
+    ----------
+    item : object
+        The item.
+
+    Returns
+    -------
+    has_axes : bool
+        Whether it has at least two axes.
+    """
+    try:
+        return np.ndim(item) >= 2
+    except ValueError:  # a ragged nested list
+        return False
+
+
+def is_table(X, is_example=has_axes, many="images"):
     """Tell whether X is a plain table, whose rows are fields of one site each.
 
     Parameters
     ----------
     X : object
         What the user passed.
+    is_example : callable, default=has_axes
+        Tells whether an item of a list is an example, and not a row of a table.
+    many : str, default="images"
+        What examples are called in messages.
 
     Returns
     -------
     table : bool
-        False for sequences of images; True for all else, so that scikit-learn's own validation
+        False for sequences of examples; True for all else, so that scikit-learn's own validation
         explains what is wrong with it. What cannot be either is refused.
     """
     if is_lazy(X):
         return False
     if hasattr(X, "iloc") and X.ndim == 1:  # a pandas Series, of images perhaps
-        return is_table(X.to_numpy())
+        return is_table(X.to_numpy(), is_example, many)
     if sparse.issparse(X) or hasattr(X, "__dataframe__") or hasattr(X, "iloc"):
         return True
     if isinstance(X, np.ndarray):
         if X.dtype == object and X.ndim == 1:
-            return all(_ndim(example) < 2 for example in X)
+            return not any(is_example(item) for item in X)
         return X.ndim < 3
     if hasattr(X, "__array__"):
-        return X.ndim < 3 if _is_foreign_array(X) and X.ndim > 1 else is_table(np.asarray(X))
+        if _is_foreign_array(X) and X.ndim > 1:
+            return X.ndim < 3
+        return is_table(np.asarray(X), is_example, many)
     if isinstance(X, (list, tuple)):
         if X and all(isinstance(path, (str, PathLike)) for path in X):
             raise TypeError(
                 f"X[0] is {X[0]!r}: to load images, use skcrf.datasets.LazyImages(paths, loader)."
             )
-        return len(X) > 0 and all(_ndim(example) < 2 for example in X)
+        return len(X) > 0 and not any(is_example(item) for item in X)
     if isinstance(X, (Iterator, Mapping, Set)):
-        raise TypeError(f"X must be a sequence of images, such as a list, got {type(X).__name__}.")
+        raise TypeError(f"X must be a sequence of {many}, such as a list, got {type(X).__name__}.")
     return True
 
 
-def _ndim(example):
-    try:
-        return np.ndim(example)
-    except ValueError:  # a ragged nested list
-        return 0
-
-
-def any_lazy(X, Y):
+def any_lazy(X, Y, is_example=has_axes):
     """Tell whether examples or their labels are loaded when asked for; the labels of a table never are.
 
     Parameters
@@ -145,13 +163,15 @@ def any_lazy(X, Y):
         Examples.
     Y : object
         Their labels, or None.
+    is_example : callable, default=has_axes
+        As for `is_table`.
 
     Returns
     -------
     lazy : bool
         Whether one of them is.
     """
-    return is_lazy(X) or (is_lazy(Y) and not is_table(X))
+    return is_lazy(X) or (is_lazy(Y) and not is_table(X, is_example))
 
 
 def like_container(X, results):

@@ -29,6 +29,9 @@ class BaseLoss(BaseEstimator, ABC):
     site_weighted = False
     #: What a fit starts from where the user does not say: "independent", or the loss to minimise first.
     starts_from = "independent"
+    #: How labels are predicted where the user does not say: "mpm", the label of the largest marginal at every
+    #: site, or "map", the most probable configuration.
+    decoding = "mpm"
 
     def __call__(self, inference, graph, theta, y, site_weight=None):
         """Evaluate the loss and its derivative.
