@@ -8,7 +8,7 @@ from numba import config
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
 
-from skcrf.graph import Potentials, from_edges, lattice, pack, score
+from skcrf.graph import Potentials, factor_potentials, from_edges, from_factors, lattice, pack, score
 from skcrf.inference import INFERENCE
 from skcrf.inference._chains import monotonic_chains
 from skcrf.inference.trw import spanning_tree_weights
@@ -122,6 +122,23 @@ def test_claims_are_known_words(cls):
     assert cls.exact_on in (None, "forest", "any")
     assert cls.bound in (None, "upper", "lower")
     assert cls.differentiates <= {"mu", "log_z"}
+    assert cls.layouts <= {"pairwise", "factor"}
+
+
+@each("cls", INFERENCE)
+def test_refuses_layouts_it_does_not_claim(cls):
+    factors = from_factors([2, 3, 1], [[0, 1], [2]])
+    pairs = zoo.SINGLES["chain"]
+    cases = {
+        "factor": (factors, factor_potentials(factors, [np.zeros(6), np.zeros(1)])),
+        "pairwise": (pairs, zoo.constant(pairs, 2, None)),
+    }
+    for layout, (graph, theta) in cases.items():
+        if layout in cls.layouts:
+            assert cls().forward(graph, theta).converged.all()
+        else:
+            with pytest.raises(ValueError, match=f"{cls.__name__} takes .*{layout!r}"):
+                cls().forward(graph, theta)
 
 
 @each("cls", INFERENCE)

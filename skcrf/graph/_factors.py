@@ -73,6 +73,7 @@ class FactorGraph(NamedTuple):
     shapes: np.ndarray
     normalised: np.ndarray
 
+    layout = "factor"
     columns = {
         "cards": ("node",),
         "scope_ptr": ("edge", "link", "ptr"),

@@ -52,6 +52,7 @@ class Graph(NamedTuple):
     node_order: np.ndarray
     shapes: np.ndarray
 
+    layout = "pairwise"
     columns = {
         "edges": ("edge", "node"),
         "node_ptr": ("example", "node", "ptr"),

@@ -104,7 +104,7 @@ class MessagePassing(BaseInference):
         return LatticeEngine.kinds(plan, theta)
 
     def forward(self, graph, theta, tau=1.0, *, edges=False, tape=False, start=None):
-        maximise = self.task_of(tau) == "max"
+        maximise = self.task_of(graph, tau) == "max"
         theta, plan = canonical(theta), self._plan(graph)
         _refuse_nan(graph, theta)
 
