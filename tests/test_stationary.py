@@ -18,7 +18,7 @@ from skcrf.losses import LOSSES
 
 
 @pytest.mark.parametrize("n_states", [2, 3])
-@pytest.mark.parametrize("cls, graph", zoo.askable(INFERENCE, zoo.GRAPHS))
+@pytest.mark.parametrize("cls, graph", zoo.askable(INFERENCE, zoo.EVERY))
 def test_statistics_are_the_marginals(cls, graph, n_states, seed):
     draw_theta = zoo.forbidden if cls.exact_on else zoo.forbidden_unary
     for make in (zoo.normal, draw_theta):

@@ -16,7 +16,7 @@ from skcrf.inference._chains import monotonic_chains
 
 # Plain Python is a hundred times slower than compiled kernels.
 MANY = 2 if config.DISABLE_JIT else 20
-EDGED = {name: graph for name, graph in zoo.GRAPHS.items() if graph.n_edges}
+EDGED = {name: graph for name, graph in zoo.EVERY.items() if graph.n_edges}
 DRAWS = {
     "weak": (zoo.normal, 0.5),
     "strong": (zoo.normal, 5.0),
@@ -135,7 +135,7 @@ def test_lattices_are_done_by_rows(seed):
 
 
 @each("draw, strength", DRAWS)
-@each("graph", zoo.SINGLES)
+@each("graph", zoo.EVERY_SINGLE)
 def test_bound_holds_at_any_time_and_never_rises(graph, draw, strength, seed):
     rng = np.random.default_rng(seed)
     batch = pack([graph] * MANY)
@@ -278,7 +278,7 @@ def test_zero_iterations_are_the_independent_model(seed):
 @pytest.mark.parametrize("max_iter", [0, 1, 3])
 def test_where_one_configuration_is_left_log_z_is_its_score(max_iter, seed):
     rng = np.random.default_rng(seed)
-    for graph in zoo.GRAPHS.values():
+    for graph in zoo.EVERY.values():
         theta, y = zoo.normal(graph, 3, rng, strength=3.0), zoo.labels(graph, 3, rng)
         beliefs = TRWS(max_iter=max_iter).forward(graph, clamp(theta, y))
         assert_array_equal(beliefs.mu, np.eye(3)[y])
