@@ -50,7 +50,7 @@ def draw_cotangent(graph, n_states, rng, kind="all"):
 
 
 def inferred_once(inference_for):
-    """Make `beliefs_of(graph, theta)`, for differences of several values, which move theta in the same way."""
+    """Make `beliefs_of(graph, theta)` for differences of several values, which move theta alike."""
     known = []
 
     def beliefs_of(graph, theta):

@@ -55,7 +55,7 @@ BATCHES = {
 }
 
 GRAPHS = SINGLES | BATCHES
-#: What is left of the zoo where kernels are plain Python, which is a hundred times slower: one graph of a kind.
+#: One graph of a kind, for kernels that are plain Python, which is a hundred times slower.
 _PLAIN = (
     *("single", "no_edges", "pair_reversed", "chain_untied", "star_tied", "lonely", "cycle_tied", "bridge"),
     *("parallel", "lattice_1x4", "lattice_2x2", "lattice_2x2_diagonal"),
