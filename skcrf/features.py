@@ -7,6 +7,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
+from scipy import sparse
 from sklearn.preprocessing import FunctionTransformer
 
 from skcrf._memory import empty
@@ -94,7 +95,7 @@ class Batch(_Arrays):
     ----------
     graph : Graph
         Structure.
-    X : ndarray of shape (n_nodes, n_features)
+    X : ndarray or CSR matrix of shape (n_nodes, n_features)
         Features of the sites, float32 or float64.
     V : ndarray of shape (n_tables, n_edge_features_of_a_group)
         Features of the tables.
@@ -133,7 +134,8 @@ class Batch(_Arrays):
     @property
     def nbytes(self):
         """Size of the features and labels."""
-        return self.X.nbytes + self.V.nbytes + self.y.nbytes
+        sites = [self.X.data, self.X.indices, self.X.indptr] if sparse.issparse(self.X) else [self.X]
+        return sum(array.nbytes for array in [*sites, self.V, self.y])
 
     @cached_property
     def starts(self):
@@ -179,6 +181,42 @@ def _remade(recipe, X, y, weight, site_weight):
     return batch
 
 
+def mirrored(edge_coef):
+    """Make weights of edges symmetric: the mean of them and of those with the two ends exchanged.
+
+    Parameters
+    ----------
+    edge_coef : ndarray of shape (n_edge_features, n_classes, n_classes)
+        Weights, or a gradient with respect to them.
+
+    Returns
+    -------
+    edge_coef : ndarray of shape (n_edge_features, n_classes, n_classes)
+        The nearest symmetric ones.
+    """
+    return 0.5 * (edge_coef + edge_coef.transpose(0, 2, 1))
+
+
+def stacked(arrays):
+    """Put the rows of arrays below one another.
+
+    Parameters
+    ----------
+    arrays : sequence of ndarray or of CSR matrix
+        The arrays.
+
+    Returns
+    -------
+    rows : ndarray or CSR matrix
+        All rows, sparse where any are; the array itself where it is the only one.
+    """
+    if len(arrays) == 1:
+        return arrays[0]
+    if any(sparse.issparse(array) for array in arrays):
+        return sparse.vstack(arrays, format="csr")
+    return np.concatenate(arrays)
+
+
 def potentials(weights, batch):
     """Compute the potentials.
 
@@ -195,10 +233,13 @@ def potentials(weights, batch):
         Potentials, float64.
     """
     n_classes = len(weights.intercept)
-    unary = empty((len(batch.X), n_classes))
+    unary = empty((batch.X.shape[0], n_classes))
     coef = np.ascontiguousarray(weights.coef.T)
-    for rows, X in _pieces(batch.X):
-        np.matmul(X, coef, out=unary[rows])
+    if sparse.issparse(batch.X):
+        unary[:] = batch.X @ coef
+    else:
+        for rows, X in _pieces(batch.X):
+            np.matmul(X, coef, out=unary[rows])
     _add_to_rows(unary, weights.intercept)
     tables = np.empty((batch.graph.n_tables, n_classes, n_classes))
     for tables_of_group, features in _groups(batch):
@@ -224,9 +265,12 @@ def pull_back(d_theta, batch, weights):
     gradient : Weights
         Derivative with respect to the weights.
     """
-    coef = np.zeros_like(weights.coef)
-    for rows, X in _pieces(batch.X):
-        coef += d_theta.unary[rows].T @ X
+    if sparse.issparse(batch.X):
+        coef = np.ascontiguousarray((batch.X.T @ d_theta.unary).T)
+    else:
+        coef = np.zeros_like(weights.coef)
+        for rows, X in _pieces(batch.X):
+            coef += d_theta.unary[rows].T @ X
     intercept = np.ones(len(d_theta.unary)) @ d_theta.unary  # BLAS adds up columns faster than a sum does
     edge_coef = np.zeros_like(weights.edge_coef)
     d_tables = d_theta.tables.reshape(len(d_theta.tables), len(weights.intercept) ** 2)

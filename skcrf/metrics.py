@@ -163,7 +163,7 @@ def _confusion(Y_true, Y_pred, missing_label, sample_weight):
 def _shapes(Y, name):
     """Shapes of the labels of each example: all () for plain 1-D labels."""
     if not hasattr(Y, "__len__") or isinstance(Y, (str, bytes)):
-        raise TypeError(f"{name} must be a sequence of label images, got {type(Y).__name__}.")
+        raise TypeError(f"{name} must be a sequence of arrays of labels, got {type(Y).__name__}.")
     if len(Y) == 0:
         raise ValueError(f"{name} is empty: expected at least one example.")
     shapes = []

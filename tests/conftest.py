@@ -20,6 +20,7 @@ CORE = {
     "test_losses",
     "test_loss_families",
     "test_stationary",
+    "test_directed",
     "test_features",
     "test_extreme",
     "test_factor_graphs",

@@ -4,6 +4,7 @@ Nothing here may come from the package but the two containers: whatever is compu
 from the formulas (D13 is the paper they are numbered by).
 """
 
+from functools import cache
 from itertools import combinations, product
 from typing import NamedTuple
 
@@ -79,10 +80,16 @@ def parts(graph, theta: Potentials):
     return found
 
 
+@cache
+def all_configurations(cards):
+    """List all configurations of nodes with so many states, an array of shape (n_configurations, n_nodes)."""
+    every = list(product(*(range(card) for card in cards)))
+    return np.array(every, dtype=int).reshape(len(every), len(cards))
+
+
 def configurations(part):
-    """List all configurations, an array of shape (n_configurations, n_nodes)."""
-    every = list(product(*(range(card) for card in part.cards)))
-    return np.array(every, dtype=int).reshape(len(every), len(part.cards))
+    """List all configurations of an example."""
+    return all_configurations(tuple(part.cards))
 
 
 def scores(part, x):

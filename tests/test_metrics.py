@@ -193,7 +193,7 @@ def test_errors(call, message):
 
 
 def test_type_errors():
-    with pytest.raises(TypeError, match="Y_true must be a sequence of label images, got int"):
+    with pytest.raises(TypeError, match="Y_true must be a sequence of arrays of labels, got int"):
         pooled_accuracy(3, [3])
     with pytest.raises(TypeError, match="mixes strings and numbers"):
         pooled_accuracy([[["a"]]], [[[1]]])

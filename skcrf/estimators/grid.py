@@ -3,17 +3,16 @@
 import math
 from functools import lru_cache
 from numbers import Integral
+from typing import NamedTuple
 
 import numpy as np
 from sklearn.base import clone
 from sklearn.utils import get_tags
 from sklearn.utils._param_validation import HasMethods, Options, StrOptions
-from sklearn.utils.validation import validate_data
 
-from skcrf._examples import Source, as_image, as_images, is_lazy, is_table
-from skcrf._workers import prefetched
 from skcrf.estimators._base import BaseFieldClassifier
-from skcrf.estimators._batches import Fields
+from skcrf.estimators._predicting import by_example
+from skcrf.estimators._reading import Images
 from skcrf.features import EDGE_FEATURES, differences
 from skcrf.graph import lattice
 
@@ -47,13 +46,15 @@ class Lattices:
     def __reduce__(self):
         return Lattices, (self.connectivity, self.transformer, self.n_edge_features)
 
-    def edge_values(self, graph, X):
+    def edge_values(self, graph, outline, X):
         """Compute the features of the tables of an image.
 
         Parameters
         ----------
         graph : Graph
             Its graph.
+        outline : tuple
+            Its shape.
         X : ndarray of shape (n_nodes, n_features)
             Its pixels.
 
@@ -68,6 +69,38 @@ class Lattices:
         made = self.transformer.transform(differences(graph, X))
         made = made.toarray() if hasattr(made, "toarray") else np.asarray(made, dtype=np.float64)
         return np.hstack([constant, made])
+
+
+class Directions(NamedTuple):
+    """Arranges the marginals of pairs by the pixel they start from, and by direction.
+
+    Attributes
+    ----------
+    n_directions : int
+        Number of directions.
+    """
+
+    n_directions: int
+
+    def __call__(self, batch, beliefs):
+        """Cut the marginals of pairs into images.
+
+        Parameters
+        ----------
+        batch : Batch
+            The images.
+        beliefs : Beliefs
+            What inference gave.
+
+        Returns
+        -------
+        P : list of ndarray of shape (height, width, n_directions, n_classes, n_classes)
+            One an image, nan where there is no pair; of a table one array.
+        """
+        graph = batch.graph
+        rows = np.full((graph.n_nodes, self.n_directions, *beliefs.edge_mu.shape[1:]), np.nan)
+        rows[graph.edges[:, 0], graph.table_group[graph.edge_table]] = beliefs.edge_mu
+        return by_example(batch, rows)
 
 
 class GridCRFClassifier(BaseFieldClassifier):
@@ -110,6 +143,9 @@ class GridCRFClassifier(BaseFieldClassifier):
         mean loss of a labelled pixel.
     fit_intercept : bool, default=True
         Whether each class has a constant.
+    decoding : {"auto", "mpm", "map"}, default="auto"
+        What `predict` gives: "mpm" the label of the largest marginal at every pixel, "map" the most probable
+        label image, for which the inference has to be able to maximise. "auto" is what suits the loss.
     connectivity : {4, 8}, default=4
         Number of neighbours of a pixel.
     edge_features : {"bias", "contrast"} or transformer, default="bias"
@@ -185,6 +221,8 @@ class GridCRFClassifier(BaseFieldClassifier):
         "edge_features": [StrOptions(set(EDGE_FEATURES)), HasMethods(["fit", "transform"])],
     }
 
+    _reads = Images()
+
     def __init__(
         self,
         inference="trw",
@@ -195,6 +233,7 @@ class GridCRFClassifier(BaseFieldClassifier):
         init="auto",
         alpha=1e-3,
         fit_intercept=True,
+        decoding="auto",
         connectivity=4,
         edge_features="bias",
         max_iter=100,
@@ -215,6 +254,7 @@ class GridCRFClassifier(BaseFieldClassifier):
         self.init = init
         self.alpha = alpha
         self.fit_intercept = fit_intercept
+        self.decoding = decoding
         self.connectivity = connectivity
         self.edge_features = edge_features
         self.max_iter = max_iter
@@ -226,35 +266,6 @@ class GridCRFClassifier(BaseFieldClassifier):
         self.warm_start = warm_start
         self.verbose = verbose
         self.random_state = random_state
-
-    def _read(self, X, *, reset):
-        if is_table(X):
-            X = validate_data(self, X, reset=reset, dtype=[np.float64, np.float32])
-            return Fields(X, [()] * len(X))
-        if is_lazy(X):
-            return self._read_lazily(X, reset=reset)
-        images = as_images(X, n_features=None if reset else self.n_features_in_)
-        if reset:
-            self.n_features_in_ = images[0].shape[2]
-            vars(self).pop("feature_names_in_", None)
-        return Fields(
-            [image.reshape(-1, image.shape[2]) for image in images],
-            [image.shape[:2] for image in images],
-        )
-
-    def _read_lazily(self, X, *, reset):
-        if len(X) == 0:
-            raise ValueError("X is empty: expected at least one image.")
-        source, shapes = Source(X, "X"), []
-        n_features, as_in = (None, "in X[0]") if reset else (self.n_features_in_, "in fit")
-        for i, example in enumerate(prefetched(source.__getitem__, range(len(source)))):
-            image = as_image(example, source.called(i), n_features, as_in)
-            n_features = image.shape[2]
-            shapes.append(image.shape[:2])
-        if reset:
-            self.n_features_in_ = n_features
-            vars(self).pop("feature_names_in_", None)
-        return Fields(source, shapes)
 
     @property
     def _structure(self):
@@ -281,10 +292,8 @@ class GridCRFClassifier(BaseFieldClassifier):
         sizes = fields.sizes * (fields.sizes > 1) * self._n_groups * self.n_features_in_
         every = max(1, math.ceil(sizes.sum() / _NUMBERS_SEEN))
         for i in np.flatnonzero(sizes)[::every]:
-            X = fields.features[i]
-            if fields.is_lazy:
-                X = as_image(X, fields.features.called(i)).reshape(-1, self.n_features_in_)
-            yield differences(self._structure.graph(fields.shapes[i]), X)
+            X, _, outline = fields[i]
+            yield differences(self._structure.graph(outline), X)
 
     @property
     def _n_groups(self):
@@ -307,4 +316,4 @@ class GridCRFClassifier(BaseFieldClassifier):
             neighbour in direction d (right, down, and with 8 neighbours down-right and down-left) has
             class b; nan where that neighbour is outside the image.
         """
-        return self._infer(X, Y, self._n_groups)
+        return self._infer(X, Y, arranged=Directions(self._n_groups))
