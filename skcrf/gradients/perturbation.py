@@ -93,19 +93,24 @@ class Perturbation(StationaryGradient):
         centre = self.inference_.statistics(graph, beliefs) if self.sides == 1 else None
         response = Potentials(np.zeros_like(theta.unary), np.zeros_like(theta.tables))
         for count in np.unique(n_iter[moved]).tolist():
-            inference, part, (nodes, edges, tables) = self.inference_, graph, (slice(None),) * 3
+            inference, part, (nodes, entries, edges) = self.inference_, graph, (slice(None),) * 3
             if (n_iter != count).any():
                 part, at = select(graph, n_iter == count)
-                inference, (_, nodes, edges, tables) = inference.part_of(graph, at), at
+                inference, nodes, entries, edges = (
+                    inference.part_of(graph, at),
+                    at.nodes,
+                    at.entries,
+                    at.beliefs,
+                )
             if iterates:
                 inference = clone(inference).set_params(max_iter=count, tol=0.0)
-            response.unary[nodes], response.tables[tables] = self._difference(
+            response.unary[nodes], response.tables[entries] = self._difference(
                 inference,
                 part,
-                Potentials(theta.unary[nodes], theta.tables[tables]),
+                Potentials(theta.unary[nodes], theta.tables[entries]),
                 d_mu[nodes],
                 None if d_edge_mu is None else d_edge_mu[edges],
-                None if centre is None else Potentials(centre.unary[nodes], centre.tables[tables]),
+                None if centre is None else Potentials(centre.unary[nodes], centre.tables[entries]),
             )
         return response
 

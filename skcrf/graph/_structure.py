@@ -5,10 +5,12 @@ contiguous (`node_ptr`, `edge_ptr`, `table_ptr`), so what is computed for an exa
 on which others it was packed with.
 """
 
-from functools import lru_cache
+from functools import lru_cache, singledispatch
 from typing import NamedTuple
 
 import numpy as np
+
+from skcrf.graph._packing import canonical_graph, owner
 
 
 class Graph(NamedTuple):
@@ -50,6 +52,49 @@ class Graph(NamedTuple):
     node_order: np.ndarray
     shapes: np.ndarray
 
+    layout = "pairwise"
+    columns = {
+        "edges": ("edge", "node"),
+        "node_ptr": ("example", "node", "ptr"),
+        "edge_ptr": ("example", "edge", "ptr"),
+        "table_ptr": ("example", "table", "ptr"),
+        "edge_table": ("edge", "table"),
+        "table_group": ("table",),
+        "incident_ptr": ("node", "link", "ptr"),
+        "incident": ("link", "link"),
+        "schedule": ("link", "link"),
+        "node_order": ("node", "node"),
+        "shapes": ("example",),
+    }
+
+    @property
+    def sizes(self):
+        """Dict: how many there are of everything; each edge has two links, one to each end."""
+        n_edges, n_tables = self.n_edges, self.n_tables
+        return {
+            "example": self.n_examples,
+            "node": self.n_nodes,
+            "edge": n_edges,
+            "table": n_tables,
+            "link": 2 * n_edges,
+            "entry": n_tables,
+            "belief": n_edges,
+        }
+
+    @property
+    def examples_of(self):
+        """Dict: the example that each thing belongs to."""
+        edges, tables = self.edge_example, self.table_example
+        return {
+            "example": np.arange(self.n_examples),
+            "node": self.node_example,
+            "edge": edges,
+            "table": tables,
+            "link": np.repeat(edges, 2),
+            "entry": tables,
+            "belief": edges,
+        }
+
     @property
     def n_examples(self):
         """Number of parts."""
@@ -63,7 +108,7 @@ class Graph(NamedTuple):
     @property
     def n_edges(self):
         """Number of edges, over all examples."""
-        return len(self.edges)
+        return len(self.edge_table)
 
     @property
     def n_tables(self):
@@ -73,21 +118,17 @@ class Graph(NamedTuple):
     @property
     def node_example(self):
         """ndarray of shape (n_nodes,): the example a node belongs to."""
-        return _owner(self.node_ptr)
+        return owner(self.node_ptr)
 
     @property
     def edge_example(self):
         """ndarray of shape (n_edges,): the example an edge belongs to."""
-        return _owner(self.edge_ptr)
+        return owner(self.edge_ptr)
 
     @property
     def table_example(self):
         """ndarray of shape (n_tables,): the example a table belongs to."""
-        return _owner(self.table_ptr)
-
-
-def _owner(ptr):
-    return np.repeat(np.arange(len(ptr) - 1), np.diff(ptr))
+        return owner(self.table_ptr)
 
 
 def _single(n_nodes, edges, *, forward, tied_groups=None, node_order=None, shape=(0, 0)):
@@ -105,7 +146,7 @@ def _single(n_nodes, edges, *, forward, tied_groups=None, node_order=None, shape
         edge_table, table_group = np.arange(n_edges), np.zeros(n_edges)
     else:
         table_group, edge_table = np.unique(tied_groups, return_inverse=True)
-    return _canonical(
+    return canonical_graph(
         Graph(
             edges=edges,
             node_ptr=[0, n_nodes],
@@ -122,14 +163,11 @@ def _single(n_nodes, edges, *, forward, tied_groups=None, node_order=None, shape
     )
 
 
-def _canonical(graph):
-    # One dtype and memory order for every array: each other variant is a compilation of its own.
-    return Graph(*(np.ascontiguousarray(array, dtype=np.int64) for array in graph))
-
-
 # The neighbours of a pixel that make its edges, (down, right), by connectivity. Their order is the
 # order of the sweeps: right and left, down and up, then the diagonals.
 OFFSETS = {4: [(0, 1), (1, 0)], 8: [(0, 1), (1, 0), (1, 1), (1, -1)]}
+#: What a pixel is to such a neighbour: its parent in a Markov mesh. All of them come earlier, line by line.
+PARENTS = {"left": (0, 1), "above": (1, 0), "above_left": (1, 1), "above_right": (1, -1)}
 
 
 def lattice(height, width, connectivity=4, tied=True):
@@ -151,13 +189,33 @@ def lattice(height, width, connectivity=4, tied=True):
         written to.
     """
     make = _small_lattice if height * width <= _SMALL else _lattice
-    return make(height, width, connectivity, tied)
+    return make(height, width, tuple(OFFSETS[connectivity]), tied)
 
 
-def _lattice(height, width, connectivity, tied):
+def mesh(height, width, parents, tied=True):
+    """Make the Markov mesh of an image: a directed lattice, whose edges lead from parents to children.
+
+    Parameters
+    ----------
+    height, width : int
+        Size of the image.
+    parents : sequence of {"left", "above", "above_left", "above_right"}
+        The neighbours of a pixel that are its parents, which makes a group of edges each.
+    tied : bool, default=True
+        Whether all edges of a direction share one table.
+
+    Returns
+    -------
+    graph : Graph
+        The graph, as `lattice` makes it.
+    """
+    return _lattice(height, width, [PARENTS[parent] for parent in parents], tied)
+
+
+def _lattice(height, width, offsets, tied):
     node = np.arange(height * width).reshape(height, width)
     edges, groups, forward, n_edges = [], [], [], 0
-    for group, (down, right) in enumerate(OFFSETS[connectivity]):
+    for group, (down, right) in enumerate(offsets):
         first = node[: height - down, max(0, -right) : width - max(0, right)].ravel()
         edges.append(np.stack([first, first + down * width + right], axis=1))
         groups.append(np.full(len(first), group))
@@ -165,7 +223,8 @@ def _lattice(height, width, connectivity, tied):
         n_edges += len(first)
     row, column = np.divmod(node.ravel(), width)
     # No two neighbours have one colour, so that the nodes of a colour may be visited at once.
-    colour = (row + column) % 2 if connectivity == 4 else 2 * (row % 2) + column % 2
+    straight = all(0 in offset for offset in offsets)
+    colour = (row + column) % 2 if straight else 2 * (row % 2) + column % 2
     groups = np.concatenate(groups)
     graph = _single(
         height * width,
@@ -258,6 +317,7 @@ def isolated(n_examples):
     )
 
 
+@singledispatch
 def without_edges(graph):
     """Drop the edges: the graph of the independent model.
 
@@ -283,135 +343,3 @@ def without_edges(graph):
         incident=none,
         schedule=none,
     )
-
-
-def pack(graphs):
-    """Pack graphs into one batch.
-
-    Parameters
-    ----------
-    graphs : sequence of Graph
-        At least one graph; each may itself hold several examples.
-
-    Returns
-    -------
-    graph : Graph
-        One graph with all the examples, in order.
-    """
-    if len(graphs) == 1:
-        return graphs[0]
-    nodes = _starts([graph.n_nodes for graph in graphs])
-    edges = _starts([graph.n_edges for graph in graphs])
-    tables = _starts([graph.n_tables for graph in graphs])
-
-    def joined(name, starts, scale=1):
-        return np.concatenate([getattr(g, name) + scale * s for g, s in zip(graphs, starts, strict=True)])
-
-    def joined_ptr(name, starts):
-        ends = [getattr(g, name)[1:] + s for g, s in zip(graphs, starts, strict=True)]
-        return np.concatenate([[0], *ends])
-
-    messages = [2 * start for start in edges]
-    return _canonical(
-        Graph(
-            edges=joined("edges", nodes),
-            node_ptr=joined_ptr("node_ptr", nodes),
-            edge_ptr=joined_ptr("edge_ptr", edges),
-            table_ptr=joined_ptr("table_ptr", tables),
-            edge_table=joined("edge_table", tables),
-            table_group=np.concatenate([graph.table_group for graph in graphs]),
-            incident_ptr=joined_ptr("incident_ptr", messages),
-            incident=joined("incident", messages),
-            schedule=joined("schedule", messages),
-            node_order=joined("node_order", nodes),
-            shapes=np.concatenate([graph.shapes for graph in graphs]),
-        )
-    )
-
-
-class Selection(NamedTuple):
-    """Where some examples stand in a batch.
-
-    Attributes
-    ----------
-    examples, nodes, edges, tables : ndarray
-        Indices into the batch, ascending.
-    """
-
-    examples: np.ndarray
-    nodes: np.ndarray
-    edges: np.ndarray
-    tables: np.ndarray
-
-
-def select(graph, examples):
-    """Take some examples out of a batch.
-
-    Parameters
-    ----------
-    graph : Graph
-        A batch.
-    examples : ndarray of shape (n_examples,)
-        True for those to take, at least one.
-
-    Returns
-    -------
-    graph : Graph
-        A batch of these examples alone, in order.
-    selection : Selection
-        Where they stood.
-    """
-    chosen = Selection(
-        *(
-            np.flatnonzero(part)
-            for part in (
-                examples,
-                examples[graph.node_example],
-                examples[graph.edge_example],
-                examples[graph.table_example],
-            )
-        )
-    )
-    node, edge, table = (
-        _ranks(part, size)
-        for part, size in zip(chosen[1:], (graph.n_nodes, graph.n_edges, graph.n_tables), strict=True)
-    )
-    messages = (2 * chosen.edges[:, None] + np.arange(2)).ravel()
-    incident = graph.incident[_owned(graph.incident_ptr, chosen.nodes)]
-    ptr = {
-        name: _kept(getattr(graph, name), chosen.examples) for name in ("node_ptr", "edge_ptr", "table_ptr")
-    }
-    return _canonical(
-        Graph(
-            **ptr,
-            edges=node[graph.edges[chosen.edges]],
-            edge_table=table[graph.edge_table[chosen.edges]],
-            table_group=graph.table_group[chosen.tables],
-            incident_ptr=_kept(graph.incident_ptr, chosen.nodes),
-            incident=2 * edge[incident >> 1] + (incident & 1),
-            schedule=2 * edge[graph.schedule[messages] >> 1] + (graph.schedule[messages] & 1),
-            node_order=node[graph.node_order[chosen.nodes]],
-            shapes=graph.shapes[chosen.examples],
-        )
-    ), chosen
-
-
-def _ranks(chosen, size):
-    """The new number of each thing that is kept."""
-    ranks = np.full(size, -1)
-    ranks[chosen] = np.arange(len(chosen))
-    return ranks
-
-
-def _kept(ptr, chosen):
-    """Pointers of the chosen parts alone."""
-    return np.concatenate([[0], np.cumsum(np.diff(ptr)[chosen])])
-
-
-def _owned(ptr, chosen):
-    """What the chosen parts own."""
-    return np.flatnonzero(np.isin(_owner(ptr), chosen))
-
-
-def _starts(sizes):
-    return np.concatenate([[0], np.cumsum(sizes)[:-1]]).astype(np.int64)

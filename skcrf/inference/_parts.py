@@ -46,7 +46,7 @@ def forward_in_parts(kinds, graph, theta, run):
     selections, parts = [], []
     for kind in found.tolist():
         part, where = select(graph, kinds == kind)
-        part_theta = Potentials(theta.unary[where.nodes], theta.tables[where.tables])
+        part_theta = Potentials(theta.unary[where.nodes], theta.tables[where.entries])
         selections.append(where)
         parts.append(run(kind, part, part_theta, where))
 
@@ -59,7 +59,7 @@ def forward_in_parts(kinds, graph, theta, run):
 
     return Beliefs(
         mu=joined("mu", "nodes", graph.n_nodes),
-        edge_mu=None if parts[0].edge_mu is None else joined("edge_mu", "edges", graph.n_edges),
+        edge_mu=None if parts[0].edge_mu is None else joined("edge_mu", "beliefs", graph.sizes["belief"]),
         log_z=cache(lambda: joined("log_z", "examples", graph.n_examples)),
         n_iter=joined("n_iter", "examples", graph.n_examples),
         converged=joined("converged", "examples", graph.n_examples),
@@ -92,7 +92,7 @@ def backward_in_parts(beliefs, d_mu, d_edge_mu, d_log_z, run):
     selections, parts, theta = beliefs.state
     d_theta = Potentials(np.empty_like(theta.unary), np.empty_like(theta.tables))
     for where, part in zip(selections, parts, strict=True):
-        fields = (d_mu, where.nodes), (d_edge_mu, where.edges), (d_log_z, where.examples)
+        fields = (d_mu, where.nodes), (d_edge_mu, where.beliefs), (d_log_z, where.examples)
         given = (None if value is None else value[rows] for value, rows in fields)
-        d_theta.unary[where.nodes], d_theta.tables[where.tables] = run(part, *given)
+        d_theta.unary[where.nodes], d_theta.tables[where.entries] = run(part, *given)
     return d_theta

@@ -48,7 +48,7 @@ class BruteForce(BaseInference):
         self.max_states = max_states
 
     def forward(self, graph, theta, tau=1.0, *, edges=False, tape=False):
-        maximise = self.task_of(tau) == "max"
+        maximise = self.task_of(graph, tau) == "max"
         theta = canonical(theta)
         log_z, p = np.empty(graph.n_examples), []
         for example in range(graph.n_examples):

@@ -196,7 +196,7 @@ class MeanField(BaseInference):
         self.tol = tol
 
     def forward(self, graph, theta, tau=1.0, *, edges=False, tape=False):
-        self.task_of(tau)
+        self.task_of(graph, tau)
         theta = canonical(theta)
         theta = theta._replace(tables=np.maximum(theta.tables, _FORBIDDEN))
         check_possible(graph, (theta.unary > -np.inf).any(axis=1))
