@@ -90,6 +90,9 @@ class MessagePassing(BaseInference):
     def _plan(self, graph):
         """Choose how to pass messages: return a Plan."""
 
+    #: The engine for any graph that the method takes.
+    _any_graph = PairwiseEngine
+
     def _kinds(self, plan, theta):
         """Choose an engine for each example: 0 is the one for any graph."""
         return LatticeEngine.kinds(plan, theta)
@@ -105,7 +108,7 @@ class MessagePassing(BaseInference):
             if kind:
                 engine = LatticeEngine(part, theta, maximise, kind)
             else:
-                engine = PairwiseEngine(part, theta, maximise)
+                engine = self._any_graph(part, theta, maximise)
             resumed = start is not None and selection is None and start.fits(engine)
             trace = iterate(
                 engine.step,
@@ -193,6 +196,13 @@ def _statistics(beliefs, *_):
     if trace is None:
         return score_vjp(plan.graph, theta, beliefs.mu, np.ones(plan.graph.n_examples))
     return Potentials(beliefs.mu.copy(), engine.expected_tables(trace.state))
+
+
+def exact_backward(beliefs, d_mu, d_edge_mu, d_log_z):
+    """Pull derivatives back where the answer is exact: that of log_z are the marginals, D13 Eq 4."""
+    if d_mu is not None or d_edge_mu is not None or d_log_z is None:
+        return _backward(beliefs, d_mu, d_edge_mu, d_log_z)
+    return scaled(beliefs.state.plan.graph, _statistics(beliefs), d_log_z)
 
 
 def _marginals(state, trace, edges):
