@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from skcrf._numerics import kernel, vector_exp, vector_kernel
+from skcrf._numerics import inlined_kernel, kernel, vector_exp, vector_kernel
 
 
 class Places(NamedTuple):
@@ -94,24 +94,24 @@ def pass_messages_vjp(tree, places, examples, tables, seps, d_mu, d_log_z, d_the
 
 @kernel
 def _workspace(tree):
-    """Where to list what stands where, and a table."""
+    """Where to list what stands where, with the states of outer axes behind it, and a table."""
     longest, largest = 1, 1
     for q in range(len(tree.rest)):
         inner = 1
         for axis in range(tree.axis_ptr[q] + tree.n_outer[q], tree.axis_ptr[q + 1]):
             inner *= tree.axis_card[axis]
-        longest = max(longest, inner)
+        longest = max(longest, inner + tree.n_outer[q])
         largest = max(largest, tree.table_ptr[q + 1] - tree.table_ptr[q])
     return np.empty(longest, np.int64), np.empty(largest)
 
 
-@kernel
+@inlined_kernel
 def _table(tree, places, example, q, tables):
     first = places.tables[example]
     return tables[first + tree.table_ptr[q] : first + tree.table_ptr[q + 1]]
 
 
-@kernel
+@inlined_kernel
 def _sep(tree, places, example, q, seps):
     first = places.seps[example]
     return seps[first + tree.sep_ptr[q] : first + tree.sep_ptr[q + 1]]
@@ -120,7 +120,7 @@ def _sep(tree, places, example, q, seps):
 # Parts of tables
 
 
-@kernel
+@inlined_kernel
 def _lay_parts(tree, places, example, q, start, values, seps, table, offset):
     """Make a table of the terms and messages of its clique."""
     table[:] = 0.0
@@ -131,7 +131,7 @@ def _lay_parts(tree, places, example, q, start, values, seps, table, offset):
         _lay(cards, tree.n_outer[q], strides, values if is_term else seps, at, table, offset)
 
 
-@kernel
+@inlined_kernel
 def _sum_parts(tree, places, example, q, start, values, seps, table, offset):
     """Sum a table into the terms and messages of its clique."""
     cards = tree.axis_card[tree.axis_ptr[q] : tree.axis_ptr[q + 1]]
@@ -146,26 +146,31 @@ def _sum_parts(tree, places, example, q, start, values, seps, table, offset):
         _sum(cards, tree.n_outer[q], strides, values if is_term else seps, at, table, offset)
 
 
-@kernel
+@inlined_kernel
 def _n_terms(tree, places, example):
     return tree.n_nodes[0] + places.edge_ptr[example + 1] - places.edge_ptr[example]
 
 
-@kernel
+@inlined_kernel
 def _find(tree, places, example, part, start):
     """Whether a part is a term, and where it starts."""
     n_nodes, n_terms = tree.n_nodes[0], _n_terms(tree, places, example)
     if part < n_nodes:
-        return True, start[places.node_ptr[example] + part]
-    if part < n_terms:
-        return True, start[places.node_ptr[-1] + places.edge_ptr[example] + part - n_nodes]
-    return False, places.seps[example] + tree.sep_ptr[part - n_terms]
+        at = start[places.node_ptr[example] + part]
+    elif part < n_terms:
+        at = start[places.node_ptr[-1] + places.edge_ptr[example] + part - n_nodes]
+    else:
+        at = places.seps[example] + tree.sep_ptr[part - n_terms]
+    return part < n_terms, at
 
 
 @kernel
 def _lay(cards, n_outer, strides, values, at, table, offset):
     """Add to each entry of a table the entry of a smaller one that it agrees with."""
-    inner, state = _list_offsets(cards[n_outer:], strides[n_outer:], offset), np.zeros(n_outer, np.int64)
+    inner = _list_offsets(cards, n_outer, strides, offset)
+    state = offset[inner : inner + n_outer]
+    for axis in range(n_outer):
+        state[axis] = 0
     for first in range(0, len(table), inner):
         for i in range(inner):
             table[first + i] += values[at + offset[i]]
@@ -175,7 +180,10 @@ def _lay(cards, n_outer, strides, values, at, table, offset):
 @kernel
 def _sum(cards, n_outer, strides, values, at, table, offset):
     """Add each entry of a table to the entry of a smaller one that it agrees with."""
-    inner, state = _list_offsets(cards[n_outer:], strides[n_outer:], offset), np.zeros(n_outer, np.int64)
+    inner = _list_offsets(cards, n_outer, strides, offset)
+    state = offset[inner : inner + n_outer]
+    for axis in range(n_outer):
+        state[axis] = 0
     for first in range(0, len(table), inner):
         for i in range(inner):
             values[at + offset[i]] += table[first + i]
@@ -183,10 +191,10 @@ def _sum(cards, n_outer, strides, values, at, table, offset):
 
 
 @kernel
-def _list_offsets(cards, strides, offset):
-    """List where the entries along some axes stand in a smaller table; returns how many there are."""
+def _list_offsets(cards, n_outer, strides, offset):
+    """List where the entries along the inner axes stand in a smaller table; returns how many there are."""
     offset[0], count = 0, 1
-    for axis in range(len(cards) - 1, -1, -1):
+    for axis in range(len(cards) - 1, n_outer - 1, -1):
         for i in range(count, count * cards[axis]):
             offset[i] = offset[i - count] + strides[axis]
         count *= cards[axis]
@@ -225,7 +233,7 @@ def _maximise(table, message):
 
 @vector_kernel
 def _sum_out(table, message):
-    """Send the log of the sum of exponentials of each row, and leave its distribution, zeros if impossible."""
+    """Send the log of the sum of exponentials of each row, and leave its distribution, or zeros."""
     rest = len(table) // len(message)
     for s in range(len(message)):
         row = table[s * rest : (s + 1) * rest]

@@ -9,12 +9,16 @@ from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
+from scipy.sparse import csr_array
+from scipy.sparse.csgraph import reverse_cuthill_mckee
 
 from skcrf._numerics import kernel
 from skcrf.inference._elimination import eliminate
 
 # log2 of the entries of a clique with which to give up: to plan further would take long, for nothing.
 _HOPELESS = 64.0
+# Bytes below which the first order of elimination is good enough.
+_CHEAP = 2.0**20
 # Entries of a table that are done at a time, with one list of where they are found in a smaller table.
 _BLOCK = 1024
 
@@ -130,22 +134,32 @@ def junction_tree(structure, max_bytes):
     kept_ptr = np.concatenate([[0], np.cumsum(keep)])[scope_ptr]
     scope, stride = scope[keep], stride[keep]
     best = None
-    for weights in (np.ones(len(cards)), cards.astype(np.float64)):
-        steps = eliminate(kept_ptr, scope, kind, np.log2(cards), weights, _HOPELESS)
-        tree = _cliques(*steps, kind, cards)
-        cost = _cost(tree, cards, len(steps[0]) == np.count_nonzero(kind >= 0))
+    for late, weights in _ways(cards, kind, kept_ptr, scope):
+        steps = eliminate(kept_ptr, scope, late, np.log2(cards), weights, _HOPELESS)
+        cliques = _cliques(*steps, kind, cards)
+        cost = _cost(cliques, cards, len(steps[0]) == np.count_nonzero(kind >= 0))
         if best is None or (not cost.is_whole, cost.n_bytes) < (not best[2].is_whole, best[2].n_bytes):
-            best = steps, tree, cost
-        if (cards == cards.max(initial=1)).all() or best[2].n_bytes < _CHEAP:
-            break  # the other order is the same, or not worth looking for
-    (order, *_), cliques, cost = best
+            best = steps[0], cliques, cost
+        if best[2].n_bytes < _CHEAP:
+            break
+    order, cliques, cost = best
     if not cost.is_whole or cost.n_bytes > max_bytes:
         return None, cost
     return _assemble(order, *cliques, kind, cards, kept_ptr, scope, stride), cost
 
 
-# Bytes below which one order of elimination is good enough.
-_CHEAP = 2.0**20
+def _ways(cards, kind, scope_ptr, scope):
+    """What to try: which nodes come later than others, and what it costs to join them."""
+    once = np.ones(len(cards))
+    yield kind, once
+    if len(np.unique(cards)) > 1:
+        yield kind, cards.astype(np.float64)
+    # From one end to the other: min-fill alone meets itself in the middle of a lattice.
+    of_nodes = csr_array((np.ones(len(scope)), scope, scope_ptr), shape=(len(scope_ptr) - 1, len(cards)))
+    order = reverse_cuthill_mckee(csr_array(of_nodes.T @ of_nodes), symmetric_mode=True)
+    rank = np.empty(len(cards), dtype=np.int64)
+    rank[order] = np.arange(len(cards))
+    yield np.where(kind < 0, kind, rank + len(cards) * kind), once
 
 
 def _cost(cliques, cards, is_whole):
