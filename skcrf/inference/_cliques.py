@@ -42,7 +42,7 @@ class Places(NamedTuple):
 @kernel
 def pass_messages(tree, places, examples, theta, tables, seps, log_z, mu):
     """Send messages to the roots and back, in each of some examples; leaves what the derivative needs."""
-    offset, scratch = _workspace(tree)
+    offset, block = _workspace(tree)
     for example in examples:
         log_z[example] = 0.0
         for q in range(len(tree.rest)):
@@ -58,8 +58,7 @@ def pass_messages(tree, places, examples, theta, tables, seps, log_z, mu):
         for q in range(len(tree.rest) - 1, -1, -1):
             table, p = _table(tree, places, example, q, tables), _sep(tree, places, example, q, seps)
             _normalise(p)
-            _weigh(table, p, scratch)
-            _sum_parts(tree, places, example, q, places.target, mu, seps, scratch[: len(table)], offset)
+            _sum_parts(tree, places, example, q, places.target, mu, seps, table, p, offset, block)
 
 
 @kernel
@@ -69,7 +68,8 @@ def pass_messages_vjp(tree, places, examples, tables, seps, d_mu, d_log_z, d_the
     The derivative of marginals is a covariance, so that it is symmetric: the product is how much marginals
     change along `d_mu`, for which derivatives go the way of the messages.
     """
-    offset, scratch = _workspace(tree)
+    offset, block = _workspace(tree)
+    one = np.ones(1)
     d_tables, d_seps = np.empty(tree.table_ptr[-1]), np.empty(tree.sep_ptr[-1])
     here = Places(
         places.node_ptr, places.edge_ptr, places.source, places.target, 0 * places.tables, 0 * places.seps
@@ -88,21 +88,20 @@ def pass_messages_vjp(tree, places, examples, tables, seps, d_mu, d_log_z, d_the
         for q in range(len(tree.rest) - 1, -1, -1):
             table, p = _table(tree, places, example, q, tables), _sep(tree, places, example, q, seps)
             d_table, d_p = _table(tree, here, example, q, d_tables), _sep(tree, here, example, q, d_seps)
-            _weigh_vjp(table, p, d_table, d_p, scratch)
-            _sum_parts(tree, here, example, q, places.source, d_theta, d_seps, scratch[: len(table)], offset)
+            _weigh_vjp(table, p, d_table, d_p)
+            _sum_parts(tree, here, example, q, places.source, d_theta, d_seps, d_table, one, offset, block)
 
 
 @kernel
 def _workspace(tree):
-    """Where to list what stands where, with the states of outer axes behind it, and a table."""
-    longest, largest = 1, 1
+    """Where to list what stands where, with the states of outer axes behind it, and a part of a table."""
+    longest = 1
     for q in range(len(tree.rest)):
         inner = 1
         for axis in range(tree.axis_ptr[q] + tree.n_outer[q], tree.axis_ptr[q + 1]):
             inner *= tree.axis_card[axis]
         longest = max(longest, inner + tree.n_outer[q])
-        largest = max(largest, tree.table_ptr[q + 1] - tree.table_ptr[q])
-    return np.empty(longest, np.int64), np.empty(largest)
+    return np.empty(longest, np.int64), np.empty(longest)
 
 
 @inlined_kernel
@@ -132,18 +131,18 @@ def _lay_parts(tree, places, example, q, start, values, seps, table, offset):
 
 
 @inlined_kernel
-def _sum_parts(tree, places, example, q, start, values, seps, table, offset):
-    """Sum a table into the terms and messages of its clique."""
+def _sum_parts(tree, places, example, q, start, values, seps, table, p, offset, block):
+    """Sum a table, its rows multiplied by `p`, into the terms and messages of its clique."""
     cards = tree.axis_card[tree.axis_ptr[q] : tree.axis_ptr[q + 1]]
-    for p in range(tree.part_ptr[q], tree.part_ptr[q + 1]):
-        strides = tree.stride[tree.stride_ptr[p] : tree.stride_ptr[p + 1]]
-        is_term, at = _find(tree, places, example, tree.part[p], start)
+    for number in range(tree.part_ptr[q], tree.part_ptr[q + 1]):
+        strides = tree.stride[tree.stride_ptr[number] : tree.stride_ptr[number + 1]]
+        is_term, at = _find(tree, places, example, tree.part[number], start)
         if is_term and at >= len(values):
             continue  # marginals that were not asked for
         if not is_term:
-            child = tree.part[p] - _n_terms(tree, places, example)
+            child = tree.part[number] - _n_terms(tree, places, example)
             seps[at : at + tree.sep_ptr[child + 1] - tree.sep_ptr[child]] = 0.0
-        _sum(cards, tree.n_outer[q], strides, values if is_term else seps, at, table, offset)
+        _sum(cards, tree.n_outer[q], strides, values if is_term else seps, at, table, p, offset, block)
 
 
 @inlined_kernel
@@ -178,15 +177,16 @@ def _lay(cards, n_outer, strides, values, at, table, offset):
 
 
 @kernel
-def _sum(cards, n_outer, strides, values, at, table, offset):
-    """Add each entry of a table to the entry of a smaller one that it agrees with."""
+def _sum(cards, n_outer, strides, values, at, table, p, offset, block):
+    """Add each entry of a table, multiplied by `p`, to the entry of a smaller one that it agrees with."""
     inner = _list_offsets(cards, n_outer, strides, offset)
     state = offset[inner : inner + n_outer]
     for axis in range(n_outer):
         state[axis] = 0
     for first in range(0, len(table), inner):
+        _weigh(table, p, first, block[:inner])
         for i in range(inner):
-            values[at + offset[i]] += table[first + i]
+            values[at + offset[i]] += block[i]
         at = _step(cards, strides, state, at)
 
 
@@ -274,17 +274,21 @@ def _normalise(p):
 
 
 @vector_kernel
-def _weigh(table, p, out):
-    """Multiply each row by a marginal of the separator."""
+def _weigh(table, p, first, out):
+    """Take entries of a table, from the first on, and multiply each row by its number."""
     rest = len(table) // len(p)
-    for s in range(len(p)):
-        for i in range(s * rest, (s + 1) * rest):
-            out[i] = table[i] * p[s]
+    s, i = first // rest, 0
+    while i < len(out):
+        end = min((s + 1) * rest - first, len(out))
+        for j in range(i, end):
+            out[j] = table[first + j] * p[s]
+        s, i = s + 1, end
 
 
 @vector_kernel
-def _weigh_vjp(table, p, d_table, d_p, out):
+def _weigh_vjp(table, p, d_table, d_p):
+    """Make the derivative of logs of distributions that of marginals."""
     rest = len(table) // len(p)
     for s in range(len(p)):
         for i in range(s * rest, (s + 1) * rest):
-            out[i] = table[i] * (d_p[s] + p[s] * d_table[i])
+            d_table[i] = table[i] * (d_p[s] + p[s] * d_table[i])
