@@ -16,8 +16,8 @@ log_z
     The log-partition function, exact or as the inference approximates it.
 """
 
-from skcrf.estimators import GridCRFClassifier
+from skcrf.estimators import ChainCRFClassifier, GraphCRFClassifier, GridCRFClassifier
 
 __version__ = "0.1.0.dev0"
 
-__all__ = ["GridCRFClassifier", "__version__"]
+__all__ = ["ChainCRFClassifier", "GraphCRFClassifier", "GridCRFClassifier", "__version__"]

@@ -190,8 +190,24 @@ def _remade(recipe, X, y, weight, site_weight):
     return batch
 
 
+def mirrored(edge_coef):
+    """Make weights of edges symmetric: the mean of them and of those with the two ends exchanged.
+
+    Parameters
+    ----------
+    edge_coef : ndarray of shape (n_edge_features, n_classes, n_classes)
+        Weights, or a gradient with respect to them.
+
+    Returns
+    -------
+    edge_coef : ndarray of shape (n_edge_features, n_classes, n_classes)
+        The nearest symmetric ones.
+    """
+    return 0.5 * (edge_coef + edge_coef.transpose(0, 2, 1))
+
+
 def stacked(arrays):
-    """Put the rows of arrays, all of them dense or all sparse, below one another.
+    """Put the rows of arrays below one another.
 
     Parameters
     ----------
@@ -201,11 +217,13 @@ def stacked(arrays):
     Returns
     -------
     rows : ndarray or CSR matrix
-        All rows; the array itself where it is the only one.
+        All rows, sparse where any are; the array itself where it is the only one.
     """
     if len(arrays) == 1:
         return arrays[0]
-    return sparse.vstack(arrays, format="csr") if sparse.issparse(arrays[0]) else np.concatenate(arrays)
+    if any(sparse.issparse(array) for array in arrays):
+        return sparse.vstack(arrays, format="csr")
+    return np.concatenate(arrays)
 
 
 def scores(weights, batch):

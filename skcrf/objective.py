@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from skcrf._workers import workers
-from skcrf.features import Weights, potentials, pull_back
+from skcrf.features import Weights, mirrored, potentials, pull_back
 from skcrf.gradients import Backprop
 from skcrf.inference import BP, BaseInference
 from skcrf.inference._messages import Start
@@ -125,6 +125,8 @@ class Objective:
         Strength of the ridge; the intercept is free.
     fit_intercept : bool
         Whether the intercept is fitted.
+    symmetric : bool
+        Whether the weights of edges stay the same when the two ends are exchanged.
     run : callable
         What `workers` gives.
 
@@ -134,13 +136,14 @@ class Objective:
         Whether every inference of the last evaluation converged.
     """
 
-    def __init__(self, batches, shape, *, loss, inference, alpha, fit_intercept, run):
+    def __init__(self, batches, shape, *, loss, inference, alpha, fit_intercept, run, symmetric=False):
         self.batches = batches
         self.shape = shape
         self.loss = loss
         self.inference = inference
         self.alpha = alpha
         self.fit_intercept = fit_intercept
+        self.symmetric = symmetric
         self.run = run
         self.converged = True
         self._among = batches  # all that a part of it may have
@@ -249,4 +252,7 @@ class Objective:
         gradient = gradient + self.alpha * penalised
         if not self.fit_intercept:
             self.shape.unravel(gradient).intercept[:] = 0.0
+        if self.symmetric:  # the gradient within the symmetric weights, from which no step leads away
+            edge_coef = self.shape.unravel(gradient).edge_coef
+            edge_coef[:] = mirrored(edge_coef)
         return float(value), gradient, all(converged for _, _, converged in results)

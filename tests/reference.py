@@ -4,6 +4,7 @@ Nothing here may come from the package but the two containers: whatever is compu
 from the formulas (D13 is the paper they are numbered by).
 """
 
+from functools import cache
 from itertools import combinations, product
 from typing import NamedTuple
 
@@ -38,10 +39,15 @@ def parts(graph: Graph, theta: Potentials):
     return found
 
 
-def configurations(part):
+@cache
+def all_configurations(n_nodes, n_states):
     """List all configurations, an array of shape (n_states ** n_nodes, n_nodes)."""
-    n_nodes, n_states = part.unary.shape
     return np.array(list(product(range(n_states), repeat=n_nodes)))
+
+
+def configurations(part):
+    """List all configurations of an example."""
+    return all_configurations(*part.unary.shape)
 
 
 def scores(part, x):

@@ -87,10 +87,6 @@ def test_one_site_fields_are_logistic_regression(fit_intercept, weighted, class_
     y = y[20:]
     rng = np.random.RandomState(seed)
     sample_weight = rng.uniform(0.2, 2.0, size=len(y)) if weighted else np.ones(len(y))
-    if class_weight is not None and not LOSSES[loss].site_weighted:
-        with pytest.raises(ValueError, match=r"class_weight=.*univariate_logistic"):
-            quick(loss=loss, class_weight=class_weight).fit(X, y)
-        return
     alpha = 0.01
     est = GridCRFClassifier(
         loss=loss,

@@ -1,7 +1,10 @@
 """A zoo of small graphs, and potentials to go with them."""
 
+from contextlib import contextmanager
+
 import numpy as np
 import pytest
+from numba import config
 from reference import best_configurations, is_forest
 
 from skcrf.graph import Potentials, chain, from_edges, isolated, lattice, pack
@@ -52,14 +55,27 @@ BATCHES = {
 }
 
 GRAPHS = SINGLES | BATCHES
-FORESTS = {name: graph for name, graph in GRAPHS.items() if is_forest(graph)}
-LOOPY = {name: graph for name, graph in GRAPHS.items() if name not in FORESTS}
-EDGELESS = {name: graph for name, graph in GRAPHS.items() if graph.n_edges == 0}
+#: One graph of a kind, for kernels that are plain Python, which is a hundred times slower.
+_PLAIN = (
+    *("single", "no_edges", "pair_reversed", "chain_untied", "star_tied", "lonely", "cycle_tied", "bridge"),
+    *("parallel", "lattice_1x4", "lattice_2x2", "lattice_2x2_diagonal"),
+    *("isolated", "lattices_untied", "small", "mixed", "packed_twice"),
+)
+#: The graphs on which something is claimed of every graph.
+EVERY = {name: GRAPHS[name] for name in _PLAIN} if config.DISABLE_JIT else GRAPHS
+EVERY_SINGLE = {name: graph for name, graph in EVERY.items() if name in SINGLES}
+EVERY_BATCH = {name: graph for name, graph in EVERY.items() if name in BATCHES}
+FORESTS = {name: graph for name, graph in EVERY.items() if is_forest(graph)}
+LOOPY = {name: graph for name, graph in EVERY.items() if name not in FORESTS}
+EDGELESS = {name: graph for name, graph in EVERY.items() if graph.n_edges == 0}
 
 #: A few that between them have everything: for checks that cost more.
 FEW = {
     name: GRAPHS[name]
-    for name in ("single", "lonely", "star_tied", "complete", "lattice_2x3", "lattice_2x2_diagonal", "mixed")
+    for name in (
+        *("single", "lonely", "star_tied", "lattice_2x2_diagonal", "mixed"),
+        *(() if config.DISABLE_JIT else ("complete", "lattice_2x3")),
+    )
 }
 
 
@@ -129,14 +145,30 @@ def possible_labels(graph, theta, rng, *, hidden=0.0):
     return np.where(rng.random(graph.n_nodes) < hidden, -1, y)
 
 
+def asked(cls, graphs):
+    """Those of the graphs that a method does not refuse."""
+    if "max_iter" in cls().get_params() or cls.exact_on == "any":
+        return graphs
+    return {title: graph for title, graph in graphs.items() if is_forest(graph)}
+
+
 def askable(methods, graphs):
     """Pair every method with every graph that it does not refuse, for `pytest.mark.parametrize`."""
     return [
         pytest.param(cls, graph, id=f"{name}-{title}")
         for name, cls in methods.items()
-        for title, graph in graphs.items()
-        if "max_iter" in cls().get_params() or cls.exact_on == "any" or is_forest(graph)
+        for title, graph in asked(cls, graphs).items()
     ]
+
+
+@contextmanager
+def case(*words):
+    """Name the case that fails, in a test that goes through many: cheaper than a test for each."""
+    try:
+        yield
+    except Exception as error:
+        error.add_note(f"In the case of {', '.join(map(str, words))}.")
+        raise
 
 
 def build(cls, **parameters):

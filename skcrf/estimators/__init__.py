@@ -1,5 +1,7 @@
 """Estimators."""
 
+from skcrf.estimators.chain import ChainCRFClassifier
+from skcrf.estimators.graph import GraphCRFClassifier
 from skcrf.estimators.grid import GridCRFClassifier
 
-__all__ = ["GridCRFClassifier"]
+__all__ = ["ChainCRFClassifier", "GraphCRFClassifier", "GridCRFClassifier"]

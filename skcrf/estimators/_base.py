@@ -26,7 +26,7 @@ from skcrf.estimators._batches import (
 from skcrf.estimators._lazy import lazy_batches
 from skcrf.estimators._learning import STARTS, Monitor, all_or_nothing, learn, weights_of
 from skcrf.estimators._predicting import DECODINGS, PredictionMixin, warn_of
-from skcrf.features import Weights, zero_weights
+from skcrf.features import Weights, mirrored, zero_weights
 from skcrf.gradients import GRADIENTS, BaseGradient
 from skcrf.inference import INFERENCE, BaseInference
 from skcrf.losses import LOSSES, BaseLoss
@@ -85,6 +85,8 @@ class BaseFieldClassifier(PredictionMixin, ClassifierMixin, CallbackSupportMixin
 
     #: What reads an example, before anything is known: a BaseReader.
     _reads = None
+    #: Whether the weights of edges stay the same when the two ends are exchanged.
+    _symmetric = False
 
     def _start_reading(self, X):
         """Make the reader for a fit, which expects nothing yet."""
@@ -219,17 +221,20 @@ class BaseFieldClassifier(PredictionMixin, ClassifierMixin, CallbackSupportMixin
         """Find the weights to start from."""
         if isinstance(init, str):
             return STARTS[init](objective, monitor.minimise)
-        return self._with_intercept(weights_of(init, objective.shape, self.classes_))
+        return self._allowed(weights_of(init, objective.shape, self.classes_))
 
-    def _with_intercept(self, start):
-        return start if self.fit_intercept else start._replace(intercept=np.zeros_like(start.intercept))
+    def _allowed(self, start):
+        """Make weights those of a model with these parameters."""
+        if not self.fit_intercept:
+            start = start._replace(intercept=np.zeros_like(start.intercept))
+        return start._replace(edge_coef=mirrored(start.edge_coef)) if self._symmetric else start
 
     def _warm_start(self, before, shape):
         """Return the weights from before the fit, None if they are those of another model."""
         if "coef_" not in before or not np.array_equal(before["classes_"], self.classes_):
             return None
         start = self._weights()
-        return self._with_intercept(start) if start.shapes() == shape.shapes() else None
+        return self._allowed(start) if start.shapes() == shape.shapes() else None
 
     def _read(self, X, *, reset):
         """Validate X and return Fields; with `reset` also set `n_features_in_`."""
@@ -275,7 +280,7 @@ class BaseFieldClassifier(PredictionMixin, ClassifierMixin, CallbackSupportMixin
         encoded = None if lazy_y else labels.encode(self.classes_)
         counts = labels.counts(self.classes_) if lazy_y else None
         n_labels, totals = count_labels(encoded, counts, weight, len(self.classes_), fields.is_table)
-        reading = self._reading(self._class_weights(totals))
+        reading = self._reading(self._class_weights(totals, fields.sizes))
         keep = np.flatnonzero((n_labels > 0) & (weight > 0))
         chosen = partition(
             keep, fields.sizes, self.optimizer_.batch_size, check_random_state(self.random_state)
@@ -317,9 +322,9 @@ class BaseFieldClassifier(PredictionMixin, ClassifierMixin, CallbackSupportMixin
             yield "init", LOSSES[init]()
             init = LOSSES[init].starts_from
 
-    def _class_weights(self, totals):
+    def _class_weights(self, totals, sizes):
         for name, loss in self._losses() if self.class_weight is not None else ():
-            if not loss.site_weighted:
+            if not loss.site_weighted and (sizes > 1).any():
                 able = sorted(name for name, loss in LOSSES.items() if loss.site_weighted)
                 raise ValueError(
                     f"class_weight={self.class_weight!r} needs a loss that is a sum over sites, which "
@@ -336,6 +341,7 @@ class BaseFieldClassifier(PredictionMixin, ClassifierMixin, CallbackSupportMixin
             inference=self.gradient_.wrap(self.inference_) if infers else self.inference_,
             alpha=self.alpha,
             fit_intercept=self.fit_intercept,
+            symmetric=self._symmetric,
             run=run,
         )
 

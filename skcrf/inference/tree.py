@@ -2,8 +2,8 @@
 
 import numpy as np
 
+from skcrf.inference._forests import breadth_first, two_passes
 from skcrf.inference._messages import MessagePassing, Plan
-from skcrf.inference._pairwise import breadth_first, two_passes
 
 
 class Tree(MessagePassing):

@@ -1,0 +1,282 @@
+"""Messages along junction trees, and their derivatives.
+
+Towards the roots, tables are sums of potentials and messages, in the log domain; what is left of a table when
+its message has been sent is the conditional distribution of the nodes that are eliminated there, given the
+separator. Where a clique maximises, that is one at the best states and zero elsewhere. Back from the roots, a
+clique's marginals are its conditional distribution times the marginals of its separator. So there are no
+differences of large numbers, and sums and maxima differ in one place alone.
+
+All arrays of a batch are flat: `source` and `target` say where each term's potentials and marginals start.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from skcrf._numerics import kernel, vector_exp, vector_kernel
+
+
+class Places(NamedTuple):
+    """Where the things of each example of a batch stand.
+
+    Attributes
+    ----------
+    node_ptr, edge_ptr : ndarray of shape (n_examples + 1,)
+        Where nodes and factors start.
+    source : ndarray of shape (n_nodes + n_edges,)
+        Where the potentials of each node and of each factor start, given the nodes of one possible state.
+    target : ndarray of shape (n_nodes + n_edges,)
+        Where their marginals start.
+    tables, seps : ndarray of shape (n_examples,)
+        Where the tables and the separators start.
+    """
+
+    node_ptr: np.ndarray
+    edge_ptr: np.ndarray
+    source: np.ndarray
+    target: np.ndarray
+    tables: np.ndarray
+    seps: np.ndarray
+
+
+@kernel
+def pass_messages(tree, places, examples, theta, tables, seps, log_z, mu):
+    """Send messages to the roots and back, in each of some examples; leaves what the derivative needs."""
+    offset, scratch = _workspace(tree)
+    for example in examples:
+        log_z[example] = 0.0
+        for q in range(len(tree.rest)):
+            table, message = _table(tree, places, example, q, tables), _sep(tree, places, example, q, seps)
+            _lay_parts(tree, places, example, q, places.source, theta, seps, table, offset)
+            if tree.maximise[q]:
+                _maximise(table, message)
+            else:
+                _sum_out(table, message)
+            if tree.is_root[q]:
+                log_z[example] += message[0]
+                message[0] = 1.0
+        for q in range(len(tree.rest) - 1, -1, -1):
+            table, p = _table(tree, places, example, q, tables), _sep(tree, places, example, q, seps)
+            _normalise(p)
+            _weigh(table, p, scratch)
+            _sum_parts(tree, places, example, q, places.target, mu, seps, scratch[: len(table)], offset)
+
+
+@kernel
+def pass_messages_vjp(tree, places, examples, tables, seps, d_mu, d_log_z, d_theta):
+    """Add the vector-Jacobian product of `pass_messages` to `d_theta`.
+
+    The derivative of marginals is a covariance, so that it is symmetric: the product is how much marginals
+    change along `d_mu`, for which derivatives go the way of the messages.
+    """
+    offset, scratch = _workspace(tree)
+    d_tables, d_seps = np.empty(tree.table_ptr[-1]), np.empty(tree.sep_ptr[-1])
+    here = Places(
+        places.node_ptr, places.edge_ptr, places.source, places.target, 0 * places.tables, 0 * places.seps
+    )
+    for example in examples:
+        for q in range(len(tree.rest)):
+            table = _table(tree, places, example, q, tables)
+            d_table, d_message = (
+                _table(tree, here, example, q, d_tables),
+                _sep(tree, here, example, q, d_seps),
+            )
+            _lay_parts(tree, here, example, q, places.target, d_mu, d_seps, d_table, offset)
+            _sum_out_vjp(table, d_table, d_message)
+            if tree.is_root[q]:
+                d_message[0] = d_log_z[example]  # from here on, d_seps has what marginals change by
+        for q in range(len(tree.rest) - 1, -1, -1):
+            table, p = _table(tree, places, example, q, tables), _sep(tree, places, example, q, seps)
+            d_table, d_p = _table(tree, here, example, q, d_tables), _sep(tree, here, example, q, d_seps)
+            _weigh_vjp(table, p, d_table, d_p, scratch)
+            _sum_parts(tree, here, example, q, places.source, d_theta, d_seps, scratch[: len(table)], offset)
+
+
+@kernel
+def _workspace(tree):
+    """Where to list what stands where, and a table."""
+    longest, largest = 1, 1
+    for q in range(len(tree.rest)):
+        inner = 1
+        for axis in range(tree.axis_ptr[q] + tree.n_outer[q], tree.axis_ptr[q + 1]):
+            inner *= tree.axis_card[axis]
+        longest = max(longest, inner)
+        largest = max(largest, tree.table_ptr[q + 1] - tree.table_ptr[q])
+    return np.empty(longest, np.int64), np.empty(largest)
+
+
+@kernel
+def _table(tree, places, example, q, tables):
+    first = places.tables[example]
+    return tables[first + tree.table_ptr[q] : first + tree.table_ptr[q + 1]]
+
+
+@kernel
+def _sep(tree, places, example, q, seps):
+    first = places.seps[example]
+    return seps[first + tree.sep_ptr[q] : first + tree.sep_ptr[q + 1]]
+
+
+# Parts of tables
+
+
+@kernel
+def _lay_parts(tree, places, example, q, start, values, seps, table, offset):
+    """Make a table of the terms and messages of its clique."""
+    table[:] = 0.0
+    cards = tree.axis_card[tree.axis_ptr[q] : tree.axis_ptr[q + 1]]
+    for p in range(tree.part_ptr[q], tree.part_ptr[q + 1]):
+        strides = tree.stride[tree.stride_ptr[p] : tree.stride_ptr[p + 1]]
+        is_term, at = _find(tree, places, example, tree.part[p], start)
+        _lay(cards, tree.n_outer[q], strides, values if is_term else seps, at, table, offset)
+
+
+@kernel
+def _sum_parts(tree, places, example, q, start, values, seps, table, offset):
+    """Sum a table into the terms and messages of its clique."""
+    cards = tree.axis_card[tree.axis_ptr[q] : tree.axis_ptr[q + 1]]
+    for p in range(tree.part_ptr[q], tree.part_ptr[q + 1]):
+        strides = tree.stride[tree.stride_ptr[p] : tree.stride_ptr[p + 1]]
+        is_term, at = _find(tree, places, example, tree.part[p], start)
+        if is_term and at >= len(values):
+            continue  # marginals that were not asked for
+        if not is_term:
+            child = tree.part[p] - _n_terms(tree, places, example)
+            seps[at : at + tree.sep_ptr[child + 1] - tree.sep_ptr[child]] = 0.0
+        _sum(cards, tree.n_outer[q], strides, values if is_term else seps, at, table, offset)
+
+
+@kernel
+def _n_terms(tree, places, example):
+    return tree.n_nodes[0] + places.edge_ptr[example + 1] - places.edge_ptr[example]
+
+
+@kernel
+def _find(tree, places, example, part, start):
+    """Whether a part is a term, and where it starts."""
+    n_nodes, n_terms = tree.n_nodes[0], _n_terms(tree, places, example)
+    if part < n_nodes:
+        return True, start[places.node_ptr[example] + part]
+    if part < n_terms:
+        return True, start[places.node_ptr[-1] + places.edge_ptr[example] + part - n_nodes]
+    return False, places.seps[example] + tree.sep_ptr[part - n_terms]
+
+
+@kernel
+def _lay(cards, n_outer, strides, values, at, table, offset):
+    """Add to each entry of a table the entry of a smaller one that it agrees with."""
+    inner, state = _list_offsets(cards[n_outer:], strides[n_outer:], offset), np.zeros(n_outer, np.int64)
+    for first in range(0, len(table), inner):
+        for i in range(inner):
+            table[first + i] += values[at + offset[i]]
+        at = _step(cards, strides, state, at)
+
+
+@kernel
+def _sum(cards, n_outer, strides, values, at, table, offset):
+    """Add each entry of a table to the entry of a smaller one that it agrees with."""
+    inner, state = _list_offsets(cards[n_outer:], strides[n_outer:], offset), np.zeros(n_outer, np.int64)
+    for first in range(0, len(table), inner):
+        for i in range(inner):
+            values[at + offset[i]] += table[first + i]
+        at = _step(cards, strides, state, at)
+
+
+@kernel
+def _list_offsets(cards, strides, offset):
+    """List where the entries along some axes stand in a smaller table; returns how many there are."""
+    offset[0], count = 0, 1
+    for axis in range(len(cards) - 1, -1, -1):
+        for i in range(count, count * cards[axis]):
+            offset[i] = offset[i - count] + strides[axis]
+        count *= cards[axis]
+    return count
+
+
+@kernel
+def _step(cards, strides, state, at):
+    """Count one further along some axes, the last one fastest; returns where that is in a smaller table."""
+    for axis in range(len(state) - 1, -1, -1):
+        state[axis] += 1
+        at += strides[axis]
+        if state[axis] < cards[axis]:
+            break
+        at -= strides[axis] * cards[axis]
+        state[axis] = 0
+    return at
+
+
+# Tables: a row for each state of the separator
+
+
+@kernel
+def _maximise(table, message):
+    """Send the largest entries of each row, and leave one at the first of them."""
+    rest = len(table) // len(message)
+    for s in range(len(message)):
+        best = s * rest
+        for i in range(s * rest + 1, (s + 1) * rest):
+            if table[i] > table[best]:
+                best = i
+        message[s] = table[best]
+        table[s * rest : (s + 1) * rest] = 0.0
+        table[best] = 1.0
+
+
+@vector_kernel
+def _sum_out(table, message):
+    """Send the log of the sum of exponentials of each row, and leave its distribution, zeros if impossible."""
+    rest = len(table) // len(message)
+    for s in range(len(message)):
+        row = table[s * rest : (s + 1) * rest]
+        top = -np.inf
+        for i in range(rest):
+            top = max(top, row[i])
+        shift, total = top if top > -np.inf else 0.0, 0.0
+        for i in range(rest):
+            row[i] = vector_exp(row[i] - shift)
+        for i in range(rest):
+            total += row[i]
+        message[s] = top + np.log(total) if total > 0.0 else -np.inf
+        scale = 1.0 / total if total > 0.0 else 0.0
+        for i in range(rest):
+            row[i] *= scale
+
+
+@kernel
+def _sum_out_vjp(table, d_table, d_message):
+    """Send the derivative of messages, and leave that of the logs of distributions; 0 for maxima."""
+    rest = len(table) // len(d_message)
+    for s in range(len(d_message)):
+        mean = 0.0
+        for i in range(s * rest, (s + 1) * rest):
+            if table[i] != 0.0:  # elsewhere the derivative may be anything
+                mean += table[i] * d_table[i]
+        d_message[s] = mean
+        for i in range(s * rest, (s + 1) * rest):
+            d_table[i] = d_table[i] - mean if table[i] != 0.0 else 0.0
+
+
+@kernel
+def _normalise(p):
+    """Take back what rounding has added, before it adds up along long chains."""
+    total = p.sum()
+    for s in range(len(p)):
+        p[s] /= total
+
+
+@vector_kernel
+def _weigh(table, p, out):
+    """Multiply each row by a marginal of the separator."""
+    rest = len(table) // len(p)
+    for s in range(len(p)):
+        for i in range(s * rest, (s + 1) * rest):
+            out[i] = table[i] * p[s]
+
+
+@vector_kernel
+def _weigh_vjp(table, p, d_table, d_p, out):
+    rest = len(table) // len(p)
+    for s in range(len(p)):
+        for i in range(s * rest, (s + 1) * rest):
+            out[i] = table[i] * (d_p[s] + p[s] * d_table[i])
