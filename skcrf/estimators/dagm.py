@@ -55,9 +55,10 @@ class DAGMClassifier(DirectedMixin, BaseGraphClassifier):
 
     Parameters
     ----------
-    inference : str or BaseInference, default="trw"
+    inference : str or BaseInference, default="bp"
         How marginals are computed, in prediction, and in learning where the loss asks for them or labels are
-        hidden. By default ten iterations of tree-reweighted belief propagation on the factors of the model.
+        hidden. By default ten iterations of belief propagation on the factors of the model, which goes from
+        parents to children and back: with no label known, the first of them says all.
     loss : str or BaseLoss, default="likelihood"
         What is minimised: a name in `skcrf.losses.LOSSES`, or an instance. The "likelihood" of a directed
         model is convex and calls no inference where all labels are known; hidden ones are summed out by the
@@ -153,7 +154,7 @@ class DAGMClassifier(DirectedMixin, BaseGraphClassifier):
 
     def __init__(
         self,
-        inference="trw",
+        inference="bp",
         loss="likelihood",
         gradient="backprop",
         optimizer="lbfgs",
@@ -216,9 +217,10 @@ class GridDAGMClassifier(DirectedMixin, BaseGridClassifier):
 
     Parameters
     ----------
-    inference : str or BaseInference, default="trw"
+    inference : str or BaseInference, default="bp"
         How marginals are computed, in prediction, and in learning where the loss asks for them or labels are
-        hidden. By default ten iterations of tree-reweighted belief propagation on the factors of the model.
+        hidden. By default ten iterations of belief propagation on the factors of the model, which goes from
+        parents to children and back: with no label known, the first of them says all.
     loss : str or BaseLoss, default="likelihood"
         What is minimised: a name in `skcrf.losses.LOSSES`, or an instance. The "likelihood" of a directed
         model is convex and calls no inference where all labels are known; hidden ones are summed out by the
@@ -316,7 +318,7 @@ class GridDAGMClassifier(DirectedMixin, BaseGridClassifier):
 
     def __init__(
         self,
-        inference="trw",
+        inference="bp",
         loss="likelihood",
         gradient="backprop",
         optimizer="lbfgs",
