@@ -49,6 +49,14 @@ def pytest_configure(config):
     config.addinivalue_line("markers", "core: run a second time under NUMBA_DISABLE_JIT=1")
 
 
+def pytest_ignore_collect(collection_path, config):
+    """Do not even import modules of which nothing will be run."""
+    is_test = collection_path.name.startswith("test_")
+    if config.getoption("markexpr") == "core" and is_test and collection_path.stem not in CORE:
+        return True
+    return None
+
+
 def pytest_collection_modifyitems(items):
     """Mark the core suite."""
     for item in items:
