@@ -10,6 +10,7 @@ from skcrf._examples import as_rows, has_axes
 from skcrf.estimators._base import BaseFieldClassifier
 from skcrf.estimators._predicting import of_edges
 from skcrf.estimators._reading import BaseReader, Example
+from skcrf.estimators._structures import BaseStructure
 from skcrf.graph import chain
 
 # Graphs that are kept for the next sequences of their lengths.
@@ -96,7 +97,7 @@ def checked_names(sequence, name):
     return items
 
 
-class Chains:
+class Chains(BaseStructure):
     """Says that the graph of a sequence is a chain, whose edges share one table."""
 
     n_edge_features = 1
@@ -214,7 +215,7 @@ class ChainCRFClassifier(BaseFieldClassifier):
     See Also
     --------
     GraphCRFClassifier : The same on graphs.
-    skcrf.metrics.sequence_accuracy : The share of sequences that are all right.
+    skcrf.metrics.sequence_accuracy_score : The share of sequences that are all right.
 
     Examples
     --------

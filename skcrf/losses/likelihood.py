@@ -19,7 +19,8 @@ class Likelihood(BaseLoss):
     The true likelihood where the inference is exact, the surrogate likelihood where it is not, and the
     truncated one (D13 section 7.3) where it is truncated: then give it iterations enough, as with too few
     it diverges. Hidden labels are summed out: the loss is the difference of two log-partition functions,
-    of which one has the labels clamped (Eq 21).
+    of which one has the labels clamped (Eq 21). In a directed model the other is known to be 0: where all
+    labels are known, no inference is called, and the loss is convex.
 
     See Also
     --------
