@@ -11,7 +11,7 @@ from scipy import sparse
 from sklearn.preprocessing import FunctionTransformer
 
 from skcrf._memory import empty
-from skcrf.graph import Graph, Potentials, without_edges
+from skcrf.graph import FactorGraph, Graph, Potentials, conditionals, conditionals_vjp, without_edges
 
 # Rows of single-precision features that are widened at a time: small enough to stay in the cache.
 _ROWS = 2048
@@ -84,6 +84,7 @@ class _Arrays(NamedTuple):
     y: np.ndarray
     weight: np.ndarray
     site_weight: np.ndarray | None
+    factors: FactorGraph | None = None
 
 
 class Batch(_Arrays):
@@ -94,7 +95,7 @@ class Batch(_Arrays):
     Attributes
     ----------
     graph : Graph
-        Structure.
+        Structure: sites and edges, which have the features.
     X : ndarray or CSR matrix of shape (n_nodes, n_features)
         Features of the sites, float32 or float64.
     V : ndarray of shape (n_tables, n_edge_features_of_a_group)
@@ -105,11 +106,14 @@ class Batch(_Arrays):
         Weight of each example.
     site_weight : ndarray of shape (n_nodes,) or None
         Weight of each site.
+    factors : FactorGraph or None
+        What `skcrf.graph.families` makes of the graph where the model is directed; None where it is not.
     """
 
     #: Whether the examples have to be loaded before each evaluation.
     is_lazy = False
-    #: ``recipe(X)`` gives graph and V again, if it is known how: then these are not sent to other processes.
+    #: ``recipe(X)`` gives graph, V and factors again, if it is known how: then these are not sent to other
+    #: processes.
     recipe = None
 
     def __reduce__(self):
@@ -120,6 +124,11 @@ class Batch(_Arrays):
     def made(self, loaded):
         """Return the batch itself: nothing has to be loaded."""
         return self
+
+    @property
+    def field(self):
+        """Graph or FactorGraph: the structure that inference and losses see."""
+        return self.graph if self.factors is None else self.factors
 
     @property
     def n_examples(self):
@@ -171,12 +180,12 @@ class Batch(_Arrays):
 
     def without_edges(self):
         """Return the batch of the independent model: the same sites, no edges."""
-        return self._replace(graph=without_edges(self.graph), V=self.V[:0])
+        return self._replace(graph=without_edges(self.graph), V=self.V[:0], factors=None)
 
 
 def _remade(recipe, X, y, weight, site_weight):
-    graph, V = recipe(X)
-    batch = Batch(graph, X, V, y, weight, site_weight)
+    graph, V, factors = recipe(X)
+    batch = Batch(graph, X, V, y, weight, site_weight, factors)
     batch.recipe = recipe
     return batch
 
@@ -217,8 +226,8 @@ def stacked(arrays):
     return np.concatenate(arrays)
 
 
-def potentials(weights, batch):
-    """Compute the potentials.
+def scores(weights, batch):
+    """Compute what is linear in the weights: the potentials of sites and edges.
 
     Parameters
     ----------
@@ -230,7 +239,7 @@ def potentials(weights, batch):
     Returns
     -------
     theta : Potentials
-        Potentials, float64.
+        Pairwise potentials, float64.
     """
     n_classes = len(weights.intercept)
     unary = empty((batch.X.shape[0], n_classes))
@@ -248,23 +257,49 @@ def potentials(weights, batch):
     return Potentials(unary, tables)
 
 
-def pull_back(d_theta, batch, weights):
-    """Compute the gradient with respect to the weights: the transpose of `potentials`.
+def potentials(weights, batch):
+    """Compute the potentials: the scores, or in a directed model the conditionals that they make.
+
+    Parameters
+    ----------
+    weights : Weights
+        Parameters.
+    batch : Batch
+        Features.
+
+    Returns
+    -------
+    theta : Potentials
+        Potentials on ``batch.field``, float64.
+    """
+    theta = scores(weights, batch)
+    return theta if batch.factors is None else conditionals(batch.graph, batch.factors, theta)
+
+
+def pull_back(d_theta, batch, weights, theta=None):
+    """Compute the gradient with respect to the weights: that of `potentials`, examples counting by weight.
 
     Parameters
     ----------
     d_theta : Potentials
-        Derivative with respect to the potentials.
+        Derivative with respect to the potentials, which may be changed.
     batch : Batch
         Features.
     weights : Weights
         Parameters, for their shapes.
+    theta : Potentials, default=None
+        What `potentials` gave, for directed models.
 
     Returns
     -------
     gradient : Weights
         Derivative with respect to the weights.
     """
+    if batch.factors is not None:
+        d_theta = conditionals_vjp(batch.graph, batch.factors, theta, d_theta)
+    if batch.scale is not None:
+        for part, scale in zip(d_theta, batch.scale, strict=True):
+            np.multiply(part, scale, out=part)
     if sparse.issparse(batch.X):
         coef = np.ascontiguousarray((batch.X.T @ d_theta.unary).T)
     else:

@@ -69,11 +69,8 @@ class Evaluation(NamedTuple):
         batch = batch if self.edges else batch.without_edges()
         theta = potentials(self.weights, batch)
         inference = Resumed(self.inference, batch.starts, self.renew) if self.resume else self.inference
-        value, d_theta, converged = self.loss(inference, batch.graph, theta, batch.y, batch.site_weight)
-        if batch.scale is not None:
-            for part, scale in zip(d_theta, batch.scale, strict=True):
-                np.multiply(part, scale, out=part)
-        gradient = pull_back(d_theta, batch, self.weights).ravel()
+        value, d_theta, converged = self.loss(inference, batch.field, theta, batch.y, batch.site_weight)
+        gradient = pull_back(d_theta, batch, self.weights, theta).ravel()
         return batch.weight @ value, gradient, bool(converged.all())
 
 
@@ -195,12 +192,12 @@ class Objective:
         return value, gradient
 
     def _starts_fit_in_memory(self):
-        """Whether the messages of all batches may be kept: two an edge, and half as wide as in work."""
+        """Whether the messages of all batches may be kept: two an edge, half as wide as in work."""
         if any(batch.is_lazy for batch in self.batches):
             return False
         limit = self.inference.max_memory
-        n_edges = sum(batch.graph.n_edges for batch in self.batches)
-        return limit is None or n_edges * len(self.shape.intercept) * 2 * 4 <= limit
+        n_messages = sum(batch.field.sizes["link"] for batch in self.batches)
+        return limit is None or n_messages * len(self.shape.intercept) * 4 <= limit
 
     def independent(self, w):
         """Evaluate the model without edges, by the univariate logistic loss.

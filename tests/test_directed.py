@@ -143,7 +143,9 @@ def test_tables_that_are_too_large_are_refused(monkeypatch):
     monkeypatch.setattr(directed, "_MAX_ENTRIES", 27)
     edges = [[0, 3], [1, 3], [2, 3]]
     families(from_edges(4, edges[:2]), 3)
-    with pytest.raises(ValueError, match=r"node 3 has 3 parents: with 3 classes .* 3\*\*4 entries"):
+    with pytest.raises(
+        ValueError, match=r"node 3 of an .* 4 nodes has 3 parents: with 3 classes .* 3\*\*4 entries"
+    ):
         families(from_edges(4, edges), 3)
 
 

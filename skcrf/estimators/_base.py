@@ -104,12 +104,7 @@ class BaseFieldClassifier(PredictionMixin, ClassifierMixin, CallbackSupportMixin
     @property
     @abstractmethod
     def _structure(self):
-        """What says which graph and edge features an example has.
-
-        It can be pickled, and has `n_edge_features`, ``graph(outline)``, the Graph of an example of this
-        outline, and ``edge_values(graph, outline, X)``, the features (n_tables, n_edge_features) of its
-        tables.
-        """
+        """What says which graph and edge features an example has: a BaseStructure."""
 
     @property
     @abstractmethod

@@ -165,7 +165,8 @@ def _table_batch(X, y, reading, chosen, weight):
     rows = slice(chosen[0], chosen[-1] + 1) if in_order else chosen
     V = np.zeros((0, reading.structure.n_edge_features))
     site_weight = _site_weight(y[rows], reading.class_weights)
-    return Batch(isolated(len(chosen)), X[rows], V, y[rows], weight[rows], site_weight)
+    graph = isolated(len(chosen))
+    return Batch(graph, X[rows], V, y[rows], weight[rows], site_weight, reading.structure.factors(graph))
 
 
 class Recipe(NamedTuple):
@@ -201,6 +202,8 @@ class Recipe(NamedTuple):
             Structure of the batch.
         V : ndarray of shape (n_tables, n_edge_features)
             Features of the tables.
+        factors : FactorGraph or None
+            Families of the nodes, where the model is directed.
         """
         graphs = [(graph_of or self.structure.graph)(outline) for outline in self.outlines]
         ends = np.cumsum([graph.n_nodes for graph in graphs])
@@ -208,7 +211,8 @@ class Recipe(NamedTuple):
             self.structure.edge_values(graph, outline, X[end - graph.n_nodes : end])
             for graph, outline, end in zip(graphs, self.outlines, ends, strict=True)
         ]
-        return pack(graphs), stacked(V)
+        graph = pack(graphs)
+        return graph, stacked(V), self.structure.factors(graph, self.outlines)
 
 
 def field_batch(examples, labels, weight, reading, graph_of=None):
@@ -234,8 +238,8 @@ def field_batch(examples, labels, weight, reading, graph_of=None):
     """
     features, shapes, outlines = zip(*examples, strict=True)
     X, y, recipe = stacked(features), stacked(labels), Recipe(reading.structure, shapes, outlines)
-    graph, V = recipe(X, graph_of)
-    batch = Batch(graph, X, V, y, weight, _site_weight(y, reading.class_weights))
+    graph, V, factors = recipe(X, graph_of)
+    batch = Batch(graph, X, V, y, weight, _site_weight(y, reading.class_weights), factors)
     batch.recipe = recipe
     return batch
 

@@ -117,7 +117,7 @@ class Marginals(NamedTuple):
         if (batch.y >= 0).any():
             theta = clamp(theta, batch.y)
         edges = self.arranged is not of_sites
-        beliefs = self.inference.forward(batch.graph, theta, self.tau, edges=edges)
+        beliefs = self.inference.forward(batch.field, theta, self.tau, edges=edges)
         return self.arranged(batch, beliefs), bool(beliefs.converged.all())
 
 
@@ -201,23 +201,26 @@ DECODINGS = {"mpm": 1.0, "map": 0.0}
 class PredictionMixin:
     """What a fitted classifier of fields says of other examples."""
 
-    def _infer(self, X, Y, **wanted):
-        """Infer the marginals of the sites, or what else is wanted: see `Marginals`."""
+    def _batches_of(self, X, Y=None):
+        """Put examples, and what is known of their labels, into batches; tell whether X is a table."""
         check_is_fitted(self)
         if any_lazy(X, Y, self._reads.is_example):
             # One example each: how many would go together is known only after they were loaded.
-            parts, is_table = [[i] for i in range(len(X))], False
-            batches = lazy_batches(X, Y, self._reading(), parts, np.ones(len(X)))
-        else:
-            fields = self._read(X, reset=False)
-            known = None
-            if Y is not None:
-                advice = self._reads.advice
-                labels = Labels(Y, fields.shapes, missing_label=self.missing_label, advice=advice)
-                known = labels.encode(self.classes_)
-            chosen = partition(np.arange(len(fields.shapes)), fields.sizes)
-            weight = np.ones(len(fields.shapes))
-            batches, is_table = make_batches(fields, known, self._reading(), chosen, weight), fields.is_table
+            parts = [[i] for i in range(len(X))]
+            return lazy_batches(X, Y, self._reading(), parts, np.ones(len(X))), False
+        fields = self._read(X, reset=False)
+        known = None
+        if Y is not None:
+            advice = self._reads.advice
+            labels = Labels(Y, fields.shapes, missing_label=self.missing_label, advice=advice)
+            known = labels.encode(self.classes_)
+        chosen = partition(np.arange(len(fields.shapes)), fields.sizes)
+        weight = np.ones(len(fields.shapes))
+        return make_batches(fields, known, self._reading(), chosen, weight), fields.is_table
+
+    def _infer(self, X, Y, **wanted):
+        """Infer the marginals of the sites, or what else is wanted: see `Marginals`."""
+        batches, is_table = self._batches_of(X, Y)
         with self._workers() as run:
             results = run(Marginals(self._weights(), self.inference_, **wanted), batches, title="inference")
         if not all(converged for _, converged in results):

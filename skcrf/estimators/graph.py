@@ -7,6 +7,7 @@ from skcrf._examples import as_numbers, as_rows, has_axes
 from skcrf.estimators._base import BaseFieldClassifier
 from skcrf.estimators._predicting import of_edges
 from skcrf.estimators._reading import BaseReader, Example
+from skcrf.estimators._structures import BaseStructure
 from skcrf.graph import from_edges
 
 
@@ -60,6 +61,7 @@ class Graphs(BaseReader):
         nodes, edges, *rest = example
         rows = as_rows(nodes, f"{name}[0]", self.n_features, self.as_in)
         edges = as_edges(edges, rows.shape[0], f"{name}[1]")
+        self.check_together(edges, rows.shape[0], f"{name}[1]")
         edge_features = _as_edge_features(rest[0], len(edges), f"{name}[2]") if rest else None
         found = 0 if edge_features is None else edge_features.shape[1]
         if self.n_edge_features is not None and found != self.n_edge_features:
@@ -69,11 +71,25 @@ class Graphs(BaseReader):
             )
         return Example(rows, rows.shape[:1], Outline(rows.shape[0], edges, edge_features))
 
+    def check_together(self, edges, n_nodes, name):
+        """Refuse edges of a node to itself, and of two nodes that have one already.
+
+        Parameters
+        ----------
+        edges : ndarray of shape (n_edges, 2)
+            The two nodes of each edge.
+        n_nodes : int
+            Number of nodes.
+        name : str
+            What to call the edges in messages.
+        """
+        _check_simple(edges, name)
+
     def like(self, example):
         """Make the reader of the graphs that follow a first one, as `BaseReader` says."""
         edge_features = example.outline.edge_features
         n_edge_features = 0 if edge_features is None else edge_features.shape[1]
-        return Graphs(example.X.shape[1], "in X[0]", n_edge_features)
+        return type(self)(example.X.shape[1], "in X[0]", n_edge_features)
 
     def is_example(self, item):
         """Tell whether an item of a list is a graph, or is meant to be one, as `BaseReader` says."""
@@ -103,7 +119,7 @@ def as_edges(edges, n_nodes, name):
     Returns
     -------
     edges : ndarray of shape (n_edges, 2)
-        int64, of different nodes, no pair twice.
+        int64.
     """
     edges = np.asarray(edges)
     if edges.size == 0:
@@ -123,7 +139,6 @@ def as_edges(edges, n_nodes, name):
         raise ValueError(
             f"{name}[{e}] is {edges[e].tolist()}, but the graph has {n_nodes} nodes: 0 to {n_nodes - 1}."
         )
-    _check_simple(edges, name)
     return edges
 
 
@@ -159,8 +174,8 @@ def _as_edge_features(features, n_edges, name):
     return features
 
 
-class Links:
-    """Says which graph and edge features an example has; all that other machines need to know of the model.
+class Links(BaseStructure):
+    """Says which graph and edge features an example has.
 
     Parameters
     ----------
@@ -173,41 +188,31 @@ class Links:
         self.n_edge_features = max(1, n_edge_features)
 
     def graph(self, outline):
-        """Make the graph of an example.
-
-        Parameters
-        ----------
-        outline : Outline
-            Its nodes and edges.
-
-        Returns
-        -------
-        graph : Graph
-            The graph.
-        """
+        """Make the graph of an example, as `BaseStructure` says."""
         return from_edges(outline.n_nodes, outline.edges, tied=self.tied)
 
     def edge_values(self, graph, outline, X):
-        """Give the features of the tables of an example.
-
-        Parameters
-        ----------
-        graph : Graph
-            Its graph.
-        outline : Outline
-            Its nodes and edges.
-        X : ndarray or CSR matrix of shape (n_nodes, n_features)
-            Features of its nodes.
-
-        Returns
-        -------
-        V : ndarray of shape (n_tables, n_edge_features)
-            Features.
-        """
+        """Give the features of the tables of an example, as `BaseStructure` says."""
         return np.ones((graph.n_tables, 1)) if self.tied else outline.edge_features
 
 
-class GraphCRFClassifier(BaseFieldClassifier):
+class BaseGraphClassifier(BaseFieldClassifier):
+    """Base class of the classifiers of graphs: how these are read, and which features their edges have."""
+
+    @property
+    def _reader(self):
+        return type(self._reads)(self.n_features_in_, n_edge_features=self.n_edge_features_in_)
+
+    def _fit_edge_features(self, fields):
+        self.n_edge_features_in_ = fields.reader.n_edge_features or 0
+        self.n_edge_features_ = self._structure.n_edge_features
+
+    @property
+    def _n_groups(self):
+        return 1
+
+
+class GraphCRFClassifier(BaseGraphClassifier):
     """Conditional random field on graphs.
 
     Every node has a label. The model is a pairwise field whose potentials are linear in features of nodes and
@@ -365,20 +370,8 @@ class GraphCRFClassifier(BaseFieldClassifier):
         self.random_state = random_state
 
     @property
-    def _reader(self):
-        return Graphs(self.n_features_in_, n_edge_features=self.n_edge_features_in_)
-
-    @property
     def _structure(self):
         return Links(self.n_edge_features_in_)
-
-    def _fit_edge_features(self, fields):
-        self.n_edge_features_in_ = fields.reader.n_edge_features or 0
-        self.n_edge_features_ = self._structure.n_edge_features
-
-    @property
-    def _n_groups(self):
-        return 1
 
     @property
     def _symmetric(self):

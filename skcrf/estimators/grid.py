@@ -1,7 +1,7 @@
 """Conditional random fields on images."""
 
 import math
-from functools import lru_cache
+from functools import lru_cache, partial
 from numbers import Integral
 from typing import NamedTuple
 
@@ -13,8 +13,9 @@ from sklearn.utils._param_validation import HasMethods, Options, StrOptions
 from skcrf.estimators._base import BaseFieldClassifier
 from skcrf.estimators._predicting import by_example
 from skcrf.estimators._reading import Images
+from skcrf.estimators._structures import BaseStructure, DirectedStructure
 from skcrf.features import EDGE_FEATURES, differences
-from skcrf.graph import lattice
+from skcrf.graph import families, lattice, mesh
 
 # Numbers that a transformer of edge features is fitted to, about: 128 MB.
 _NUMBERS_SEEN = 2**24
@@ -22,53 +23,86 @@ _NUMBERS_SEEN = 2**24
 _GRAPHS = 4
 
 
-class Lattices:
-    """Says which graph and edge features an image has; all that other machines need to know of the model.
+class BaseLattices(BaseStructure):
+    """Says which graph and edge features an image has.
 
     Parameters
     ----------
-    connectivity : {4, 8}
-        Number of neighbours of a pixel.
+    make : callable
+        From height, width and whether edges share tables to a graph.
     transformer : transformer or None
         What makes edge features of differences; None for no such features.
     n_edge_features : int
         Number of features of an edge.
     """
 
-    def __init__(self, connectivity, transformer, n_edge_features):
-        self.connectivity = connectivity
+    def __init__(self, make, transformer, n_edge_features):
         self.transformer = transformer
         self.n_edge_features = n_edge_features
         tied = transformer is None
         # Images of one size share their graph.
-        self.graph = lru_cache(_GRAPHS)(lambda shape: lattice(*shape, connectivity, tied=tied))
+        self._graph = lru_cache(_GRAPHS)(lambda shape: make(*shape, tied=tied))
 
-    def __reduce__(self):
-        return Lattices, (self.connectivity, self.transformer, self.n_edge_features)
+    def graph(self, outline):
+        """Make the graph of an image of this shape, as `BaseStructure` says."""
+        return self._graph(outline)
 
     def edge_values(self, graph, outline, X):
-        """Compute the features of the tables of an image.
-
-        Parameters
-        ----------
-        graph : Graph
-            Its graph.
-        outline : tuple
-            Its shape.
-        X : ndarray of shape (n_nodes, n_features)
-            Its pixels.
-
-        Returns
-        -------
-        V : ndarray of shape (n_tables, n_edge_features)
-            Features.
-        """
+        """Compute the features of the tables of an image, as `BaseStructure` says."""
         constant = np.ones((graph.n_tables, 1))
         if self.transformer is None or graph.n_edges == 0:
             return np.broadcast_to(constant, (graph.n_tables, self.n_edge_features))
         made = self.transformer.transform(differences(graph, X))
         made = made.toarray() if hasattr(made, "toarray") else np.asarray(made, dtype=np.float64)
         return np.hstack([constant, made])
+
+
+class Lattices(BaseLattices):
+    """The lattices of a random field.
+
+    Parameters
+    ----------
+    connectivity : {4, 8}
+        Number of neighbours of a pixel.
+    transformer, n_edge_features
+        As for `BaseLattices`.
+    """
+
+    def __init__(self, connectivity, transformer, n_edge_features):
+        super().__init__(partial(lattice, connectivity=connectivity), transformer, n_edge_features)
+        self.connectivity = connectivity
+
+    def __reduce__(self):
+        return Lattices, (self.connectivity, self.transformer, self.n_edge_features)
+
+
+class Meshes(DirectedStructure, BaseLattices):
+    """The lattices of a directed model.
+
+    Parameters
+    ----------
+    parents : tuple of str
+        The neighbours of a pixel that are its parents.
+    n_states : int
+        Number of classes.
+    transformer, n_edge_features
+        As for `BaseLattices`.
+    """
+
+    def __init__(self, parents, n_states, transformer, n_edge_features):
+        super().__init__(partial(mesh, parents=parents), transformer, n_edge_features)
+        self.parents = parents
+        self.n_states = n_states
+        self._factors = lru_cache(_GRAPHS)(lambda shape: families(self.graph(shape), n_states))
+
+    def __reduce__(self):
+        return Meshes, (self.parents, self.n_states, self.transformer, self.n_edge_features)
+
+    def factors(self, graph, outlines=None):
+        """Make the factors of a batch, as `BaseStructure` says: large images of one size share them."""
+        if outlines is not None and len(outlines) == 1:
+            return self._factors(outlines[0])
+        return super().factors(graph)
 
 
 class Directions(NamedTuple):
@@ -103,7 +137,41 @@ class Directions(NamedTuple):
         return by_example(batch, rows)
 
 
-class GridCRFClassifier(BaseFieldClassifier):
+class BaseGridClassifier(BaseFieldClassifier):
+    """Base class of the classifiers of images: how these are read, and which features their edges have."""
+
+    _parameter_constraints = {
+        **BaseFieldClassifier._parameter_constraints,
+        "edge_features": [StrOptions(set(EDGE_FEATURES)), HasMethods(["fit", "transform"])],
+    }
+
+    _reads = Images()
+
+    def _fit_edge_features(self, fields):
+        named = isinstance(self.edge_features, str)
+        transformer = EDGE_FEATURES[self.edge_features] if named else self.edge_features
+        self.edge_transformer_, self.n_edge_features_ = None, 1
+        if transformer is None:
+            return
+        transformer = clone(transformer)
+        seen = [np.zeros((1, self.n_features_in_))]  # enough for what learns nothing
+        if get_tags(transformer).requires_fit:
+            seen = list(self._some_differences(fields))
+            if not seen:
+                return
+        made = transformer.fit_transform(np.concatenate(seen))
+        self.edge_transformer_, self.n_edge_features_ = transformer, 1 + made.shape[1]
+
+    def _some_differences(self, fields):
+        """Differences across the edges of images that are spread over all, as many as memory should hold."""
+        sizes = fields.sizes * (fields.sizes > 1) * self._n_groups * self.n_features_in_
+        every = max(1, math.ceil(sizes.sum() / _NUMBERS_SEEN))
+        for i in np.flatnonzero(sizes)[::every]:
+            X, _, outline = fields[i]
+            yield differences(self._structure.graph(outline), X)
+
+
+class GridCRFClassifier(BaseGridClassifier):
     """Conditional random field on images.
 
     Every pixel has a label. The model is a pairwise field on the lattice of pixels whose potentials are
@@ -216,12 +284,9 @@ class GridCRFClassifier(BaseFieldClassifier):
     """
 
     _parameter_constraints = {
-        **BaseFieldClassifier._parameter_constraints,
+        **BaseGridClassifier._parameter_constraints,
         "connectivity": [Options(Integral, {4, 8})],
-        "edge_features": [StrOptions(set(EDGE_FEATURES)), HasMethods(["fit", "transform"])],
     }
-
-    _reads = Images()
 
     def __init__(
         self,
@@ -272,28 +337,8 @@ class GridCRFClassifier(BaseFieldClassifier):
         return Lattices(self.connectivity_, self.edge_transformer_, self.n_edge_features_)
 
     def _fit_edge_features(self, fields):
-        named = isinstance(self.edge_features, str)
-        transformer = EDGE_FEATURES[self.edge_features] if named else self.edge_features
         self.connectivity_ = self.connectivity
-        self.edge_transformer_, self.n_edge_features_ = None, 1
-        if transformer is None:
-            return
-        transformer = clone(transformer)
-        seen = [np.zeros((1, self.n_features_in_))]  # enough for what learns nothing
-        if get_tags(transformer).requires_fit:
-            seen = list(self._some_differences(fields))
-            if not seen:
-                return
-        made = transformer.fit_transform(np.concatenate(seen))
-        self.edge_transformer_, self.n_edge_features_ = transformer, 1 + made.shape[1]
-
-    def _some_differences(self, fields):
-        """Differences across the edges of images that are spread over all, as many as memory should hold."""
-        sizes = fields.sizes * (fields.sizes > 1) * self._n_groups * self.n_features_in_
-        every = max(1, math.ceil(sizes.sum() / _NUMBERS_SEEN))
-        for i in np.flatnonzero(sizes)[::every]:
-            X, _, outline = fields[i]
-            yield differences(self._structure.graph(outline), X)
+        super()._fit_edge_features(fields)
 
     @property
     def _n_groups(self):

@@ -17,7 +17,7 @@ from skcrf.graph._potentials import Potentials
 _MAX_ENTRIES = 2**16
 
 
-def topological_order(n_nodes, edges):
+def topological_order(n_nodes, edges, name="edges"):
     """Order nodes so that parents come before children, or refuse a cycle.
 
     Parameters
@@ -26,6 +26,8 @@ def topological_order(n_nodes, edges):
         Number of nodes.
     edges : ndarray of shape (n_edges, 2)
         Parent and child of each edge.
+    name : str, default="edges"
+        What to call them in the message.
 
     Returns
     -------
@@ -37,7 +39,10 @@ def topological_order(n_nodes, edges):
     ptr = np.concatenate([[0], np.cumsum(np.bincount(edges[:, 0], minlength=n_nodes))])
     order = np.empty(n_nodes, dtype=np.int64)
     if _visit(by_parent, ptr, waits_for, order) < n_nodes:
-        raise ValueError(f"edges have the cycle {_cycle(edges, waits_for > 0)}: expected none.")
+        cycle = _cycle(edges, waits_for > 0)
+        raise ValueError(
+            f"{name} has the cycle {cycle}: expected none, as edges lead from parents to children."
+        )
     return order
 
 
@@ -132,8 +137,11 @@ def _check_families(graph, n_parents, n_states):
     most = int(np.log(_MAX_ENTRIES) / np.log(max(n_states, 2)) + 1e-9) - 1
     if (n_parents > most).any():
         node = int(np.argmax(n_parents))
+        example = graph.node_example[node]
+        first, last = graph.node_ptr[example : example + 2]
         raise ValueError(
-            f"node {node} has {n_parents[node]} parents: with {n_states} classes its table would have "
+            f"node {node - first} of an example with {last - first} nodes has {n_parents[node]} parents: "
+            f"with {n_states} classes its table would have "
             f"{n_states}**{n_parents[node] + 1} entries, expected at most {most} parents."
         )
 

@@ -116,6 +116,11 @@ class Graph(NamedTuple):
         return len(self.table_group)
 
     @property
+    def normalised(self):
+        """ndarray of shape (n_examples,): 0, since log_z is not known beforehand."""
+        return np.zeros(self.n_examples, dtype=np.int64)
+
+    @property
     def node_example(self):
         """ndarray of shape (n_nodes,): the example a node belongs to."""
         return owner(self.node_ptr)

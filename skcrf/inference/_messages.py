@@ -1,4 +1,4 @@
-"""The methods that pass messages, by one of two engines: on lattices in tiles, on any graph edge by edge.
+"""The methods that pass messages, by one of three engines: in tiles on lattices, else by edges or factors.
 
 An engine holds a problem and knows: where messages `start`, the `step` that sends each of them once and its
 `step_vjp`, the `marginals` that messages mean and their `marginals_vjp`, the `expected_tables`, the
@@ -15,9 +15,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from sklearn.utils._param_validation import Interval
 
-from skcrf.graph import Graph, Potentials, canonical, outer, scaled, score, score_vjp
+from skcrf.graph import Graph, Potentials, as_factors, canonical, clamp, outer, scaled, score, score_vjp
 from skcrf.inference._base import BaseInference, Beliefs, check_possible
 from skcrf.inference._curvature import LocalCurvature
+from skcrf.inference._factor_engine import FactorEngine
 from skcrf.inference._fixed_point import ITERATION, Trace, iterate, reverse
 from skcrf.inference._lattice import LatticeEngine
 from skcrf.inference._pairwise import PairwiseEngine
@@ -90,17 +91,24 @@ class MessagePassing(BaseInference):
     def _plan(self, graph):
         """Choose how to pass messages: return a Plan."""
 
-    #: The engine for any graph that the method takes.
-    _any_graph = PairwiseEngine
+    #: The engines for any graph that the method takes, by its layout.
+    _engines = {"pairwise": PairwiseEngine, "factor": FactorEngine}
 
     def _kinds(self, plan, theta):
-        """Choose an engine for each example: 0 is the one for any graph."""
+        """Choose an engine for each example: 0 is the one for any graph of its layout."""
+        if plan.graph.layout == "factor":
+            return np.zeros(plan.graph.n_examples, dtype=np.int64)
         return LatticeEngine.kinds(plan, theta)
 
     def forward(self, graph, theta, tau=1.0, *, edges=False, tape=False, start=None):
-        maximise = self.task_of(graph, tau) == "max"
-        theta, plan = canonical(theta), self._plan(graph)
+        task = self.task_of(graph, tau)
+        theta = canonical(theta)
         _refuse_nan(graph, theta)
+        if task == "mixed":
+            chosen, n_iter, converged = self._choose(graph, theta, np.asarray(tau) == 0)
+            beliefs = self.forward(graph, clamp(theta, chosen), edges=edges, tape=tape)
+            return beliefs._replace(n_iter=beliefs.n_iter + n_iter, converged=beliefs.converged & converged)
+        maximise, plan = task == "max", self._plan(graph)
 
         def run(kind, graph, theta, selection):
             rho = plan.rho if selection is None else plan.rho[selection.edges]
@@ -108,7 +116,7 @@ class MessagePassing(BaseInference):
             if kind:
                 engine = LatticeEngine(part, theta, maximise, kind)
             else:
-                engine = self._any_graph(part, theta, maximise)
+                engine = self._engines[graph.layout](part, theta, maximise)
             resumed = start is not None and selection is None and start.fits(engine)
             trace = iterate(
                 engine.step,
@@ -128,6 +136,20 @@ class MessagePassing(BaseInference):
         # Only the batch knows the number of an example.
         check_possible(plan.graph, ~np.isnan(beliefs.mu[:, 0]))
         return beliefs
+
+    def _choose(self, graph, theta, maximised):
+        """Choose the states of some nodes by mixed-product messages; -1 at the others, which are summed out.
+
+        Also tells the iterations of each example and whether they converged.
+        """
+        if graph.layout == "pairwise":
+            graph = as_factors(graph, theta.unary.shape[1])
+            theta = theta._replace(tables=theta.tables.reshape(-1))
+        plan = self._plan(graph)
+        engine = FactorEngine(plan, theta, maximised)
+        how = {"max_iter": plan.max_iter, "tol": plan.tol, "tape": False}
+        trace = iterate(engine.step, engine.start(), graph.n_examples, **how)
+        return engine.decode(trace.state), trace.n_iter, trace.converged
 
     def start_of(self, beliefs):
         """Keep the messages of an answer.
@@ -162,9 +184,9 @@ def _refuse_nan(graph, theta):
     """Refuse what is not a number: comparisons would take it for anything."""
     if np.isnan(theta.unary.sum()) or np.isnan(theta.tables.sum()):
         check_possible(graph, ~np.isnan(theta.unary).any(axis=1))
-        tables = np.isnan(theta.tables).any(axis=(1, 2))
-        if tables.any():
-            check_possible(graph, graph.node_example != graph.table_example[np.argmax(tables)])
+        entries = np.isnan(theta.tables).reshape(len(theta.tables), -1).any(axis=1)
+        if entries.any():
+            check_possible(graph, graph.node_example != graph.examples_of["entry"][np.argmax(entries)])
 
 
 def _backward(beliefs, d_mu, d_edge_mu, d_log_z):

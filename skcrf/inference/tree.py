@@ -30,7 +30,7 @@ class Tree(MessagePassing):
 
     tasks = frozenset({"sum", "max"})
     exact_on = "forest"
-    _any_graph = ForestEngine
+    _engines = {"pairwise": ForestEngine}
 
     def backward(self, beliefs, d_mu=None, d_edge_mu=None, d_log_z=None):
         return backward_in_parts(beliefs, d_mu, d_edge_mu, d_log_z, exact_backward)
