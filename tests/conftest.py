@@ -21,6 +21,7 @@ CORE = {
     "test_loss_families",
     "test_stationary",
     "test_features",
+    "test_exact",
     "test_extreme",
     "test_lattice",
     "test_many_fields",
