@@ -16,8 +16,21 @@ log_z
     The log-partition function, exact or as the inference approximates it.
 """
 
-from skcrf.estimators import GridCRFClassifier
+from skcrf.estimators import (
+    ChainCRFClassifier,
+    DAGMClassifier,
+    GraphCRFClassifier,
+    GridCRFClassifier,
+    GridDAGMClassifier,
+)
 
 __version__ = "0.1.0.dev0"
 
-__all__ = ["GridCRFClassifier", "__version__"]
+__all__ = [
+    "ChainCRFClassifier",
+    "DAGMClassifier",
+    "GraphCRFClassifier",
+    "GridCRFClassifier",
+    "GridDAGMClassifier",
+    "__version__",
+]

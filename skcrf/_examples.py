@@ -92,51 +92,69 @@ def _told(error):
     return f"{type(error).__name__}: {error}"
 
 
-def is_table(X):
+def has_axes(item):
+    """Tell whether an item of a sequence has rows and columns, as images have.
+
+    Parameters
+    ----------
+    item : object
+        The item.
+
+    Returns
+    -------
+    has_axes : bool
+        Whether it has at least two axes.
+    """
+    try:
+        return np.ndim(item) >= 2
+    except ValueError:  # a ragged nested list
+        return False
+
+
+def is_table(X, is_example=has_axes, many="images"):
     """Tell whether X is a plain table, whose rows are fields of one site each.
 
     Parameters
     ----------
     X : object
         What the user passed.
+    is_example : callable, default=has_axes
+        Tells whether an item of a list is an example, and not a row of a table.
+    many : str, default="images"
+        What examples are called in messages.
 
     Returns
     -------
     table : bool
-        False for sequences of images; True for all else, so that scikit-learn's own validation
+        False for sequences of examples; True for all else, so that scikit-learn's own validation
         explains what is wrong with it. What cannot be either is refused.
     """
     if is_lazy(X):
         return False
     if hasattr(X, "iloc") and X.ndim == 1:  # a pandas Series, of images perhaps
-        return is_table(X.to_numpy())
+        return is_table(X.to_numpy(), is_example, many)
     if sparse.issparse(X) or hasattr(X, "__dataframe__") or hasattr(X, "iloc"):
         return True
     if isinstance(X, np.ndarray):
-        if X.dtype == object and X.ndim == 1:
-            return all(_ndim(example) < 2 for example in X)
+        if X.dtype == object and X.ndim in (1, 2):
+            return not any(is_example(item) for item in X)
         return X.ndim < 3
     if hasattr(X, "__array__"):
-        return X.ndim < 3 if _is_foreign_array(X) and X.ndim > 1 else is_table(np.asarray(X))
+        if _is_foreign_array(X) and X.ndim > 1:
+            return X.ndim < 3
+        return is_table(np.asarray(X), is_example, many)
     if isinstance(X, (list, tuple)):
         if X and all(isinstance(path, (str, PathLike)) for path in X):
             raise TypeError(
                 f"X[0] is {X[0]!r}: to load images, use skcrf.datasets.LazyImages(paths, loader)."
             )
-        return len(X) > 0 and all(_ndim(example) < 2 for example in X)
+        return len(X) > 0 and not any(is_example(item) for item in X)
     if isinstance(X, (Iterator, Mapping, Set)):
-        raise TypeError(f"X must be a sequence of images, such as a list, got {type(X).__name__}.")
+        raise TypeError(f"X must be a sequence of {many}, such as a list, got {type(X).__name__}.")
     return True
 
 
-def _ndim(example):
-    try:
-        return np.ndim(example)
-    except ValueError:  # a ragged nested list
-        return 0
-
-
-def any_lazy(X, Y):
+def any_lazy(X, Y, is_example=has_axes):
     """Tell whether examples or their labels are loaded when asked for; the labels of a table never are.
 
     Parameters
@@ -145,13 +163,15 @@ def any_lazy(X, Y):
         Examples.
     Y : object
         Their labels, or None.
+    is_example : callable, default=has_axes
+        As for `is_table`.
 
     Returns
     -------
     lazy : bool
         Whether one of them is.
     """
-    return is_lazy(X) or (is_lazy(Y) and not is_table(X))
+    return is_lazy(X) or (is_lazy(Y) and not is_table(X, is_example))
 
 
 def like_container(X, results):
@@ -234,20 +254,7 @@ def as_image(example, name, n_features=None, as_in="in fit"):
 
 
 def _as_image(example, name):
-    if np.ma.is_masked(example):
-        raise ValueError(f"{name} is masked: a mask hides labels, features must all be there.")
-    try:
-        image = np.asarray(example)
-    except ValueError as error:
-        raise ValueError(f"{name} is not an array of numbers: {error}") from error
-    if image.dtype.kind not in "buif":
-        if image.dtype.kind != "O":
-            hint = " Complex data not supported." if image.dtype.kind == "c" else ""
-            raise ValueError(f"{name} has dtype {image.dtype}, expected real numbers.{hint}")
-        try:
-            image = image.astype(np.float64)
-        except (TypeError, ValueError) as error:
-            raise TypeError(f"{name} is not an array of numbers: {error}") from error
+    image = as_numbers(example, name)
     if image.ndim not in (2, 3):
         raise ValueError(
             f"{name} has shape {image.shape}, expected an image of shape "
@@ -257,11 +264,86 @@ def _as_image(example, name):
         raise ValueError(
             f"{name} has shape {image.shape}: an image needs at least one pixel and one feature."
         )
-    # Half the memory where single precision holds every value: integers of up to 16 bits, as in most images.
-    dtype = np.float32 if np.can_cast(image.dtype, np.float32) else np.float64
-    image = np.ascontiguousarray(image.reshape(*image.shape[:2], -1), dtype=dtype)
+    image = np.ascontiguousarray(image.reshape(*image.shape[:2], -1), dtype=_float_of(image.dtype))
     assert_all_finite(image, input_name=name)
     return image
+
+
+def _float_of(dtype):
+    # Half the memory where single precision holds every value: integers of up to 16 bits, as in most images.
+    return np.float32 if np.can_cast(dtype, np.float32) else np.float64
+
+
+def as_numbers(example, name):
+    """Make an array of real numbers, and refuse what is none.
+
+    Parameters
+    ----------
+    example : array-like
+        The numbers.
+    name : str
+        What to call them in messages.
+
+    Returns
+    -------
+    array : ndarray
+        Of any shape and numeric dtype; what came in where that is possible.
+    """
+    if np.ma.is_masked(example):
+        raise ValueError(f"{name} is masked: a mask hides labels, features must all be there.")
+    try:
+        array = np.asarray(example)
+    except ValueError as error:
+        raise ValueError(f"{name} is not an array of numbers: {error}") from error
+    if array.dtype.kind in "buif":
+        return array
+    if array.dtype.kind != "O":
+        hint = " Complex data not supported." if array.dtype.kind == "c" else ""
+        raise ValueError(f"{name} has dtype {array.dtype}, expected real numbers.{hint}")
+    try:
+        return array.astype(np.float64)
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"{name} is not an array of numbers: {error}") from error
+
+
+def as_rows(features, name, n_features=None, as_in="in fit"):
+    """Validate the features of the sites of one example.
+
+    Parameters
+    ----------
+    features : array-like or sparse matrix of shape (n_sites, n_features)
+        The features.
+    name : str
+        What to call them in messages.
+    n_features : int, default=None
+        Number of features that they must have; None for any.
+    as_in : str, default="in fit"
+        Where that number comes from.
+
+    Returns
+    -------
+    rows : ndarray or CSR matrix of shape (n_sites, n_features)
+        float32 where that is exact, else float64; what came in where that is possible.
+    """
+    rows = _as_sparse(features, name) if sparse.issparse(features) else as_numbers(features, name)
+    if rows.ndim != 2:
+        raise ValueError(f"{name} has shape {rows.shape}, expected one row a site: (n_sites, n_features).")
+    if 0 in rows.shape:
+        raise ValueError(f"{name} has shape {rows.shape}: it needs at least one site and one feature.")
+    if n_features is not None and rows.shape[1] != n_features:
+        raise ValueError(
+            f"{name} has {rows.shape[1]} features a site, but {n_features} are expected, as {as_in}."
+        )
+    if not sparse.issparse(rows):
+        rows = np.ascontiguousarray(rows, dtype=_float_of(rows.dtype))
+    assert_all_finite(rows.data if sparse.issparse(rows) else rows, input_name=name)
+    return rows
+
+
+def _as_sparse(features, name):
+    if features.dtype.kind not in "buif":
+        raise ValueError(f"{name} has dtype {features.dtype}, expected real numbers.")
+    return features.tocsr().astype(_float_of(features.dtype), copy=False)
 
 
 def check_weights(sample_weight, n_examples):

@@ -23,6 +23,8 @@ class Labels:
         The value that stands for a hidden label; None for none.
     name : str, default="Y"
         What to call them in messages.
+    advice : str, default=""
+        What to say of labels of a wrong shape.
 
     Attributes
     ----------
@@ -32,7 +34,7 @@ class Labels:
         True where there is no label.
     """
 
-    def __init__(self, Y, shapes, *, missing_label=None, name="Y"):
+    def __init__(self, Y, shapes, *, missing_label=None, name="Y", advice=""):
         self.name = name
         if Y is None:
             raise ValueError(
@@ -43,14 +45,14 @@ class Labels:
             shapes = [(len(shapes),)]
         else:
             if not hasattr(Y, "__len__") or isinstance(Y, (str, bytes)):
-                raise TypeError(f"{name} must be a sequence of label images, got {type(Y).__name__}.")
+                raise TypeError(f"{name} must be a sequence of arrays of labels, got {type(Y).__name__}.")
             examples = Y
         if len(examples) != len(shapes):
             raise ValueError(f"{name} holds {len(examples)} examples, but X holds {len(shapes)}.")
         self.values, self.hidden = [], []
         for i, (labels, shape) in enumerate(zip(examples, shapes, strict=True)):
             called = name if len(examples) == 1 else f"{name}[{i}]"
-            check_shape(labels, shape, f"{name}[{i}]", f"X[{i}]")
+            check_shape(labels, shape, f"{name}[{i}]", f"X[{i}]", advice)
             values, hidden = read_labels(labels, missing_label, called)
             self.values.append(values)
             self.hidden.append(hidden)
@@ -97,15 +99,17 @@ class LazyLabels:
         The value that stands for a hidden label; None for none.
     name : str, default="Y"
         What to call them in messages.
+    advice : str, default=""
+        What to say of labels of a wrong shape.
     """
 
-    def __init__(self, Y, shapes, *, missing_label=None, name="Y"):
+    def __init__(self, Y, shapes, *, missing_label=None, name="Y", advice=""):
         self.name = name
         if len(Y) != len(shapes):
             raise ValueError(f"{name} holds {len(Y)} examples, but X holds {len(shapes)}.")
         source, self.found = Source(Y, name), []
         for i, labels in enumerate(prefetched(source.__getitem__, range(len(source)))):
-            check_shape(labels, shapes[i], f"{name}[{i}]", f"X[{i}]")
+            check_shape(labels, shapes[i], f"{name}[{i}]", f"X[{i}]", advice)
             values, hidden = read_labels(labels, missing_label, f"{name}[{i}]")
             self.found.append(_count(values, hidden, f"{name}[{i}]"))
 
@@ -139,8 +143,8 @@ class LazyLabels:
         return counts
 
 
-def check_shape(labels, shape, name, image):
-    """Refuse labels that do not have the shape of the image.
+def check_shape(labels, shape, name, example, advice=""):
+    """Refuse labels that do not have the shape that the example needs.
 
     Parameters
     ----------
@@ -148,15 +152,15 @@ def check_shape(labels, shape, name, image):
         Labels of one example.
     shape : tuple
         The shape they must have.
-    name, image : str
-        What to call labels and image in the message.
+    name, example : str
+        What to call labels and example in the message.
+    advice : str, default=""
+        What to say of them.
     """
     found = np.shape(np.ma.getdata(labels))
     if found != tuple(shape):
-        raise ValueError(
-            f"{name} has shape {found}, but {image} needs labels of shape {tuple(shape)}: "
-            "images are (height, width, n_features), labels (height, width), one image is [image]."
-        )
+        needed = f"{example} needs labels of shape {tuple(shape)}"
+        raise ValueError(f"{name} has shape {found}, but {needed}{': ' * bool(advice)}{advice}")
 
 
 def read_labels(labels, missing_label, name):
@@ -261,7 +265,7 @@ def sorted_classes(found, *, name):
     if len({isinstance(label, str) for label in labels}) > 1:
         raise TypeError(f"{name} mixes strings and numbers as labels.")
     classes = np.unique(np.array(labels))
-    check_classification_targets(classes)
+    check_classification_targets(np.tile(classes, 3))  # many numbers that come once would look continuous
     return classes
 
 

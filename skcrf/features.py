@@ -7,10 +7,11 @@ from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
+from scipy import sparse
 from sklearn.preprocessing import FunctionTransformer
 
 from skcrf._memory import empty
-from skcrf.graph import Graph, Potentials, without_edges
+from skcrf.graph import FactorGraph, Graph, Potentials, conditionals, conditionals_vjp, without_edges
 
 # Rows of single-precision features that are widened at a time: small enough to stay in the cache.
 _ROWS = 2048
@@ -83,6 +84,7 @@ class _Arrays(NamedTuple):
     y: np.ndarray
     weight: np.ndarray
     site_weight: np.ndarray | None
+    factors: FactorGraph | None = None
 
 
 class Batch(_Arrays):
@@ -93,8 +95,8 @@ class Batch(_Arrays):
     Attributes
     ----------
     graph : Graph
-        Structure.
-    X : ndarray of shape (n_nodes, n_features)
+        Structure: sites and edges, which have the features.
+    X : ndarray or CSR matrix of shape (n_nodes, n_features)
         Features of the sites, float32 or float64.
     V : ndarray of shape (n_tables, n_edge_features_of_a_group)
         Features of the tables.
@@ -104,11 +106,14 @@ class Batch(_Arrays):
         Weight of each example.
     site_weight : ndarray of shape (n_nodes,) or None
         Weight of each site.
+    factors : FactorGraph or None
+        What `skcrf.graph.families` makes of the graph where the model is directed; None where it is not.
     """
 
     #: Whether the examples have to be loaded before each evaluation.
     is_lazy = False
-    #: ``recipe(X)`` gives graph and V again, if it is known how: then these are not sent to other processes.
+    #: ``recipe(X)`` gives graph, V and factors again, if it is known how: then these are not sent to other
+    #: processes.
     recipe = None
 
     def __reduce__(self):
@@ -119,6 +124,11 @@ class Batch(_Arrays):
     def made(self, loaded):
         """Return the batch itself: nothing has to be loaded."""
         return self
+
+    @property
+    def field(self):
+        """Graph or FactorGraph: the structure that inference and losses see."""
+        return self.graph if self.factors is None else self.factors
 
     @property
     def n_examples(self):
@@ -133,7 +143,8 @@ class Batch(_Arrays):
     @property
     def nbytes(self):
         """Size of the features and labels."""
-        return self.X.nbytes + self.V.nbytes + self.y.nbytes
+        sites = [self.X.data, self.X.indices, self.X.indptr] if sparse.issparse(self.X) else [self.X]
+        return sum(array.nbytes for array in [*sites, self.V, self.y])
 
     @cached_property
     def starts(self):
@@ -169,18 +180,54 @@ class Batch(_Arrays):
 
     def without_edges(self):
         """Return the batch of the independent model: the same sites, no edges."""
-        return self._replace(graph=without_edges(self.graph), V=self.V[:0])
+        return self._replace(graph=without_edges(self.graph), V=self.V[:0], factors=None)
 
 
 def _remade(recipe, X, y, weight, site_weight):
-    graph, V = recipe(X)
-    batch = Batch(graph, X, V, y, weight, site_weight)
+    graph, V, factors = recipe(X)
+    batch = Batch(graph, X, V, y, weight, site_weight, factors)
     batch.recipe = recipe
     return batch
 
 
-def potentials(weights, batch):
-    """Compute the potentials.
+def mirrored(edge_coef):
+    """Make weights of edges symmetric: the mean of them and of those with the two ends exchanged.
+
+    Parameters
+    ----------
+    edge_coef : ndarray of shape (n_edge_features, n_classes, n_classes)
+        Weights, or a gradient with respect to them.
+
+    Returns
+    -------
+    edge_coef : ndarray of shape (n_edge_features, n_classes, n_classes)
+        The nearest symmetric ones.
+    """
+    return 0.5 * (edge_coef + edge_coef.transpose(0, 2, 1))
+
+
+def stacked(arrays):
+    """Put the rows of arrays below one another.
+
+    Parameters
+    ----------
+    arrays : sequence of ndarray or of CSR matrix
+        The arrays.
+
+    Returns
+    -------
+    rows : ndarray or CSR matrix
+        All rows, sparse where any are; the array itself where it is the only one.
+    """
+    if len(arrays) == 1:
+        return arrays[0]
+    if any(sparse.issparse(array) for array in arrays):
+        return sparse.vstack(arrays, format="csr")
+    return np.concatenate(arrays)
+
+
+def scores(weights, batch):
+    """Compute what is linear in the weights: the potentials of sites and edges.
 
     Parameters
     ----------
@@ -192,13 +239,16 @@ def potentials(weights, batch):
     Returns
     -------
     theta : Potentials
-        Potentials, float64.
+        Pairwise potentials, float64.
     """
     n_classes = len(weights.intercept)
-    unary = empty((len(batch.X), n_classes))
+    unary = empty((batch.X.shape[0], n_classes))
     coef = np.ascontiguousarray(weights.coef.T)
-    for rows, X in _pieces(batch.X):
-        np.matmul(X, coef, out=unary[rows])
+    if sparse.issparse(batch.X):
+        unary[:] = batch.X @ coef
+    else:
+        for rows, X in _pieces(batch.X):
+            np.matmul(X, coef, out=unary[rows])
     _add_to_rows(unary, weights.intercept)
     tables = np.empty((batch.graph.n_tables, n_classes, n_classes))
     for tables_of_group, features in _groups(batch):
@@ -207,26 +257,55 @@ def potentials(weights, batch):
     return Potentials(unary, tables)
 
 
-def pull_back(d_theta, batch, weights):
-    """Compute the gradient with respect to the weights: the transpose of `potentials`.
+def potentials(weights, batch):
+    """Compute the potentials: the scores, or in a directed model the conditionals that they make.
+
+    Parameters
+    ----------
+    weights : Weights
+        Parameters.
+    batch : Batch
+        Features.
+
+    Returns
+    -------
+    theta : Potentials
+        Potentials on ``batch.field``, float64.
+    """
+    theta = scores(weights, batch)
+    return theta if batch.factors is None else conditionals(batch.graph, batch.factors, theta)
+
+
+def pull_back(d_theta, batch, weights, theta=None):
+    """Compute the gradient with respect to the weights: that of `potentials`, examples counting by weight.
 
     Parameters
     ----------
     d_theta : Potentials
-        Derivative with respect to the potentials.
+        Derivative with respect to the potentials, which may be changed.
     batch : Batch
         Features.
     weights : Weights
         Parameters, for their shapes.
+    theta : Potentials, default=None
+        What `potentials` gave, for directed models.
 
     Returns
     -------
     gradient : Weights
         Derivative with respect to the weights.
     """
-    coef = np.zeros_like(weights.coef)
-    for rows, X in _pieces(batch.X):
-        coef += d_theta.unary[rows].T @ X
+    if batch.factors is not None:
+        d_theta = conditionals_vjp(batch.graph, batch.factors, theta, d_theta)
+    if batch.scale is not None:
+        for part, scale in zip(d_theta, batch.scale, strict=True):
+            np.multiply(part, scale, out=part)
+    if sparse.issparse(batch.X):
+        coef = np.ascontiguousarray((batch.X.T @ d_theta.unary).T)
+    else:
+        coef = np.zeros_like(weights.coef)
+        for rows, X in _pieces(batch.X):
+            coef += d_theta.unary[rows].T @ X
     intercept = np.ones(len(d_theta.unary)) @ d_theta.unary  # BLAS adds up columns faster than a sum does
     edge_coef = np.zeros_like(weights.edge_coef)
     d_tables = d_theta.tables.reshape(len(d_theta.tables), len(weights.intercept) ** 2)

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from skcrf._workers import workers
-from skcrf.features import Weights, potentials, pull_back
+from skcrf.features import Weights, mirrored, potentials, pull_back
 from skcrf.gradients import Backprop
 from skcrf.inference import BP, BaseInference
 from skcrf.inference._messages import Start
@@ -69,11 +69,8 @@ class Evaluation(NamedTuple):
         batch = batch if self.edges else batch.without_edges()
         theta = potentials(self.weights, batch)
         inference = Resumed(self.inference, batch.starts, self.renew) if self.resume else self.inference
-        value, d_theta, converged = self.loss(inference, batch.graph, theta, batch.y, batch.site_weight)
-        if batch.scale is not None:
-            for part, scale in zip(d_theta, batch.scale, strict=True):
-                np.multiply(part, scale, out=part)
-        gradient = pull_back(d_theta, batch, self.weights).ravel()
+        value, d_theta, converged = self.loss(inference, batch.field, theta, batch.y, batch.site_weight)
+        gradient = pull_back(d_theta, batch, self.weights, theta).ravel()
         return batch.weight @ value, gradient, bool(converged.all())
 
 
@@ -128,6 +125,8 @@ class Objective:
         Strength of the ridge; the intercept is free.
     fit_intercept : bool
         Whether the intercept is fitted.
+    symmetric : bool
+        Whether the weights of edges stay the same when the two ends are exchanged.
     run : callable
         What `workers` gives.
 
@@ -137,13 +136,14 @@ class Objective:
         Whether every inference of the last evaluation converged.
     """
 
-    def __init__(self, batches, shape, *, loss, inference, alpha, fit_intercept, run):
+    def __init__(self, batches, shape, *, loss, inference, alpha, fit_intercept, run, symmetric=False):
         self.batches = batches
         self.shape = shape
         self.loss = loss
         self.inference = inference
         self.alpha = alpha
         self.fit_intercept = fit_intercept
+        self.symmetric = symmetric
         self.run = run
         self.converged = True
         self._among = batches  # all that a part of it may have
@@ -192,12 +192,12 @@ class Objective:
         return value, gradient
 
     def _starts_fit_in_memory(self):
-        """Whether the messages of all batches may be kept: two an edge, and half as wide as in work."""
+        """Whether the messages of all batches may be kept: two an edge, half as wide as in work."""
         if any(batch.is_lazy for batch in self.batches):
             return False
         limit = self.inference.max_memory
-        n_edges = sum(batch.graph.n_edges for batch in self.batches)
-        return limit is None or n_edges * len(self.shape.intercept) * 2 * 4 <= limit
+        n_messages = sum(batch.field.sizes["link"] for batch in self.batches)
+        return limit is None or n_messages * len(self.shape.intercept) * 4 <= limit
 
     def independent(self, w):
         """Evaluate the model without edges, by the univariate logistic loss.
@@ -252,4 +252,7 @@ class Objective:
         gradient = gradient + self.alpha * penalised
         if not self.fit_intercept:
             self.shape.unravel(gradient).intercept[:] = 0.0
+        if self.symmetric:  # the gradient within the symmetric weights, from which no step leads away
+            edge_coef = self.shape.unravel(gradient).edge_coef
+            edge_coef[:] = mirrored(edge_coef)
         return float(value), gradient, all(converged for _, _, converged in results)

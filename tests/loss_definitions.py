@@ -38,6 +38,16 @@ def cases(*titles):
     ]
 
 
+def asked(*titles):
+    """Every loss with every inference, and a dict of the graphs of `cases`."""
+    found = {}
+    for case, (loss, cls, graph) in ((case.id, case.values) for case in cases(*titles)):
+        found.setdefault((loss, cls), {})[case.rsplit("-", 1)[1]] = graph
+    return [
+        pytest.param(loss, cls, graphs, id=f"{loss}-{cls.__name__}") for (loss, cls), graphs in found.items()
+    ]
+
+
 def by_example(graph, terms):
     """Sum (node, value) pairs over examples."""
     total = np.zeros(graph.n_examples)

@@ -4,44 +4,92 @@ Nothing here may come from the package but the two containers: whatever is compu
 from the formulas (D13 is the paper they are numbered by).
 """
 
+from functools import cache
 from itertools import combinations, product
 from typing import NamedTuple
 
 import numpy as np
 
-from skcrf.graph import Graph, Potentials
+from skcrf.graph import Potentials
 
 
 class Part(NamedTuple):
-    """One example, with nodes counted from zero and a table for every edge."""
+    """One example, with nodes counted from zero and a table for every edge or factor, an axis for each node.
+
+    Rows of `unary` may be longer than a node has states.
+    """
 
     unary: np.ndarray
-    edges: np.ndarray
-    tables: np.ndarray
+    cards: list
+    edges: np.ndarray | list
+    tables: np.ndarray | list
 
 
-def parts(graph: Graph, theta: Potentials):
+def links(graph):
+    """List the nodes of every edge or factor; and of every message, by number, its edge and place in that."""
+    if hasattr(graph, "edges"):
+        scopes = [tuple(edge) for edge in graph.edges.tolist()]
+    else:
+        ends = zip(graph.scope_ptr[:-1], graph.scope_ptr[1:], strict=True)
+        scopes = [tuple(graph.scope[first:last].tolist()) for first, last in ends]
+    return scopes, [(e, s) for e, scope in enumerate(scopes) for s in range(len(scope))]
+
+
+def cards_of(graph, theta):
+    """List the number of states of each node."""
+    return getattr(graph, "cards", np.full(len(theta.unary), theta.unary.shape[1])).tolist()
+
+
+def table_of(graph, theta, e):
+    """Look up the table of an edge or a factor, with an axis for each of its nodes."""
+    table = graph.edge_table[e]
+    if hasattr(graph, "edges"):
+        return theta.tables[table]
+    shape = [graph.cards[i] for i in links(graph)[0][e]]
+    return theta.tables[graph.entry_ptr[table] : graph.entry_ptr[table + 1]].reshape(shape)
+
+
+def joint_of(graph, edge_mu, e):
+    """Look up the marginal of an edge or a factor."""
+    if hasattr(graph, "edges"):
+        return edge_mu[e]
+    shape = [graph.cards[i] for i in links(graph)[0][e]]
+    return edge_mu[graph.belief_ptr[e] : graph.belief_ptr[e + 1]].reshape(shape)
+
+
+def laid_out(graph, joints, n_states):
+    """Put the marginals of edges, or factors, where the package has them."""
+    if hasattr(graph, "edges"):
+        return np.array(joints, dtype=float).reshape(-1, n_states, n_states)
+    return np.concatenate([np.zeros(0), *map(np.ravel, joints)])
+
+
+def parts(graph, theta: Potentials):
     """List the examples of a batch."""
-    found = []
+    found, scopes, cards = [], links(graph)[0], cards_of(graph, theta)
     for example in range(len(graph.node_ptr) - 1):
         first, last = graph.node_ptr[example], graph.node_ptr[example + 1]
         chosen = range(graph.edge_ptr[example], graph.edge_ptr[example + 1])
-        tables = [theta.tables[graph.edge_table[e]] for e in chosen]
-        k = theta.unary.shape[1]
-        found.append(
-            Part(
-                unary=theta.unary[first:last],
-                edges=np.array([graph.edges[e] - first for e in chosen], dtype=int).reshape(-1, 2),
-                tables=np.array(tables, dtype=float).reshape(-1, k, k),
-            )
-        )
+        tables = [table_of(graph, theta, e) for e in chosen]
+        edges = [tuple(i - first for i in scopes[e]) for e in chosen]
+        if hasattr(graph, "edges"):
+            k = theta.unary.shape[1]
+            edges = np.array(edges, dtype=int).reshape(-1, 2)
+            tables = np.array(tables, dtype=float).reshape(-1, k, k)
+        found.append(Part(theta.unary[first:last], cards[first:last], edges, tables))
     return found
 
 
+@cache
+def all_configurations(cards):
+    """List all configurations of nodes with so many states, an array of shape (n_configurations, n_nodes)."""
+    every = list(product(*(range(card) for card in cards)))
+    return np.array(every, dtype=int).reshape(len(every), len(cards))
+
+
 def configurations(part):
-    """List all configurations, an array of shape (n_states ** n_nodes, n_nodes)."""
-    n_nodes, n_states = part.unary.shape
-    return np.array(list(product(range(n_states), repeat=n_nodes)))
+    """List all configurations of an example."""
+    return all_configurations(tuple(part.cards))
 
 
 def scores(part, x):
@@ -49,8 +97,8 @@ def scores(part, x):
     total = np.zeros(len(x))
     for i, unary in enumerate(part.unary):
         total += unary[x[:, i]]
-    for (i, j), table in zip(part.edges, part.tables, strict=True):
-        total += table[x[:, i], x[:, j]]
+    for scope, table in zip(part.edges, part.tables, strict=True):
+        total += table[tuple(x[:, i] for i in scope)]
     return total
 
 
@@ -66,19 +114,42 @@ def log_z(graph, theta):
 
 
 def marginals(graph, theta):
-    """Compute the marginals of nodes and edges, mu and edge_mu."""
+    """Compute the marginals of nodes and of edges or factors, mu and edge_mu."""
     k = theta.unary.shape[1]
-    mu, edge_mu = [], []
+    mu, joints = [], []
     for part in parts(graph, theta):
         x = configurations(part)
         score = scores(part, x)
         p = np.exp(score - logsumexp(score))
         for i in range(len(part.unary)):
             mu.append([p[x[:, i] == a].sum() for a in range(k)])
-        for i, j in part.edges:
-            agree = [p[(x[:, i] == a) & (x[:, j] == b)].sum() for a in range(k) for b in range(k)]
-            edge_mu.append(np.reshape(agree, (k, k)))
-    return np.array(mu), np.array(edge_mu).reshape(-1, k, k)
+        for scope, table in zip(part.edges, part.tables, strict=True):
+            joint = np.zeros(table.shape)
+            np.add.at(joint, tuple(x[:, i] for i in scope), p if len(scope) else p.sum())
+            joints.append(joint)
+    return np.array(mu), laid_out(graph, joints, k)
+
+
+def marginal_map(graph, theta, maximised):
+    """Compute the best log of a sum over the nodes that are not maximised, and its best choices.
+
+    Returns the value of each example, and all choices that have it: dicts from maximised nodes to states.
+    """
+    values, choices = [], []
+    for example, part in enumerate(parts(graph, theta)):
+        first = graph.node_ptr[example]
+        own = [i for i in range(len(part.unary)) if maximised[first + i]]
+        x = configurations(part)
+        score = scores(part, x)
+        found = {}
+        for chosen in product(*(range(part.cards[i]) for i in own)):
+            agree = (x[:, own] == chosen).all(axis=1) if own else np.ones(len(x), dtype=bool)
+            if score[agree].max() > -np.inf:
+                found[chosen] = logsumexp(score[agree])
+        values.append(max(found.values()))
+        best = [chosen for chosen, value in found.items() if value >= values[-1] - 1e-9]
+        choices.append([dict(zip([first + i for i in own], chosen, strict=True)) for chosen in best])
+    return np.array(values), choices
 
 
 def max_score(graph, theta):
@@ -119,21 +190,30 @@ def _dot(theta, mu):
     return np.sum([t * m for t, m in zip(np.ravel(theta), np.ravel(mu), strict=True) if m > 0])
 
 
+def _independent(rows):
+    """Multiply marginals of nodes, each along an axis of its own."""
+    joint = np.ones(())
+    for row in rows:
+        joint = np.multiply.outer(joint, row)
+    return joint
+
+
 def free_energy(graph, theta, mu, edge_mu, rho):
     """Compute theta . mu + H(mu) (D13 Eq 13, 16, 17) of each example; rho = 1 is Bethe's.
 
     `rho` is a number, or one an edge.
     """
-    rho = np.broadcast_to(np.asarray(rho, dtype=float), len(graph.edges))
+    rho = np.broadcast_to(np.asarray(rho, dtype=float), len(graph.edge_table))
     answers = []
     for example, part in enumerate(parts(graph, theta)):
         m = mu[graph.node_ptr[example] : graph.node_ptr[example + 1]]
         value = _dot(part.unary, m) - _xlogy(m, m)
-        for local, (i, j) in enumerate(part.edges):
+        for local, (scope, table) in enumerate(zip(part.edges, part.tables, strict=True)):
             e = graph.edge_ptr[example] + local
-            joint = edge_mu[e]
-            information = _xlogy(joint, joint) - _xlogy(joint, np.outer(m[i], m[j]))
-            value += _dot(part.tables[local], joint) - rho[e] * information
+            joint = joint_of(graph, edge_mu, e)
+            apart = _independent([m[i][: part.cards[i]] for i in scope])
+            information = _xlogy(joint, joint) - _xlogy(joint, apart)
+            value += _dot(table, joint) - rho[e] * information
         answers.append(value)
     return np.array(answers)
 
@@ -144,8 +224,8 @@ def mean_field_objective(graph, theta, mu):
     for example, part in enumerate(parts(graph, theta)):
         m = mu[graph.node_ptr[example] : graph.node_ptr[example + 1]]
         value = _dot(part.unary, m) - _xlogy(m, m)
-        for (i, j), table in zip(part.edges, part.tables, strict=True):
-            value += _dot(table, np.outer(m[i], m[j]))
+        for scope, table in zip(part.edges, part.tables, strict=True):
+            value += _dot(table, _independent([m[i][: part.cards[i]] for i in scope]))
         answers.append(value)
     return np.array(answers)
 
@@ -157,10 +237,10 @@ def trw(graph, theta, rho, n_iter, *, damping=0.0):
     Message (e, s) goes from edge e to its end edges[e, s]; they are visited in the order of the schedule,
     where it has the number 2 e + s.
     """
-    k = theta.unary.shape[1]
-    rho = np.broadcast_to(np.asarray(rho, dtype=float), len(graph.edges))
-    message = {(e, s): np.full(k, 1 / k) for e in range(len(graph.edges)) for s in (0, 1)}
-    arriving = {i: [(e, s) for e, s in message if graph.edges[e, s] == i] for i in range(len(theta.unary))}
+    k, cards, (scopes, numbered) = theta.unary.shape[1], cards_of(graph, theta), links(graph)
+    rho = np.broadcast_to(np.asarray(rho, dtype=float), len(scopes))
+    message = {(e, s): np.full(k, 1 / cards[scopes[e][s]]) for e, s in numbered}
+    arriving = {i: [(e, s) for e, s in numbered if scopes[e][s] == i] for i in range(len(theta.unary))}
 
     def product_at(i):
         """e^theta(x_i) prod_d m_d(x_i)^rho_d."""
@@ -170,27 +250,29 @@ def trw(graph, theta, rho, n_iter, *, damping=0.0):
         return value
 
     def factor(e):
-        table = theta.tables[graph.edge_table[e]] / rho[e]
+        table = table_of(graph, theta, e) / rho[e]
         return np.exp(table - table.max())
 
     def cavity(e, s):
         """The product at an end of an edge, without what the edge itself said there."""
-        told = message[e, s]
-        return np.divide(product_at(graph.edges[e, s]), told, out=np.zeros(k), where=told > 0)
+        told, i = message[e, s], scopes[e][s]
+        return np.divide(product_at(i), told, out=np.zeros(k), where=told > 0)[: cards[i]]
+
+    def joint(e, target=-1):
+        """The table times the cavities of all ends but one."""
+        rows = [cavity(e, s) if s != target else np.ones(cards[i]) for s, i in enumerate(scopes[e])]
+        return factor(e) * _independent(rows)
 
     for _ in range(n_iter):
-        for number in graph.schedule:
-            e, s = number // 2, number % 2
-            towards = factor(e) if s == 1 else factor(e).T  # rows: where the message comes from
-            new = cavity(e, 1 - s) @ towards
-            new = (new / new.sum()) ** (1 - damping) * message[e, s] ** damping
-            message[e, s] = new / new.sum()
+        for e, s in (numbered[number] for number in graph.schedule):
+            new = joint(e, s).sum(axis=tuple(t for t in range(len(scopes[e])) if t != s))
+            old = message[e, s][: len(new)]
+            new = (new / new.sum()) ** (1 - damping) * old**damping
+            message[e, s][: len(new)] = new / new.sum()
 
     mu = np.array([product_at(i) for i in range(len(graph.node_order))])
-    edge_mu = np.array([factor(e) * np.outer(cavity(e, 0), cavity(e, 1)) for e in range(len(graph.edges))])
-    edge_mu = edge_mu.reshape(-1, k, k)
-    mu, edge_mu = mu / mu.sum(axis=1, keepdims=True), edge_mu / edge_mu.sum(axis=(1, 2), keepdims=True)
-    return mu, edge_mu, message
+    joints = [joint(e) / joint(e).sum() for e in range(len(scopes))]
+    return mu / mu.sum(axis=1, keepdims=True), laid_out(graph, joints, k), message
 
 
 def trees_of(part, rho, later):
@@ -247,7 +329,7 @@ def dual(graph, theta, rho, message, later):
                     m = told[e, s]
                     unary[place[part.edges[e, s]]] -= np.where(m > -np.inf, m, 0.0)
             edges = np.array([[place[i] for i in part.edges[e]] for e in chosen])
-            tree = Part(unary, edges, part.tables[chosen] / rho_tree)
+            tree = Part(unary, [unary.shape[1]] * len(nodes), edges, part.tables[chosen] / rho_tree)
             value += rho_tree * logsumexp(scores(tree, configurations(tree)))
             left[nodes] -= rho_tree
         assert left.min() > -1e-12
@@ -263,15 +345,16 @@ def mean_field(graph, theta, n_iter):
     states that are not forbidden.
     """
     mu = np.isfinite(theta.unary) / np.isfinite(theta.unary).sum(axis=1, keepdims=True)
+    scopes, cards = links(graph)[0], cards_of(graph, theta)
     for _ in range(n_iter):
         for i in graph.node_order:
             field = theta.unary[i].copy()
-            for e, (a, b) in enumerate(graph.edges):
-                table = theta.tables[graph.edge_table[e]]
-                if a == i:
-                    field += table @ mu[b]
-                if b == i:
-                    field += mu[a] @ table
+            for e, scope in enumerate(scopes):
+                if i in scope:
+                    s = scope.index(i)
+                    rows = [np.ones(cards[j]) if j == i else mu[j][: cards[j]] for j in scope]
+                    expected = table_of(graph, theta, e) * _independent(rows)
+                    field[: cards[i]] += expected.sum(axis=tuple(t for t in range(len(scope)) if t != s))
             weight = np.exp(field - field.max())
             mu[i] = weight / weight.sum()
     return mu
@@ -286,8 +369,11 @@ def n_components(n_nodes, edges):
 
 
 def is_forest(graph):
-    """Tell whether no example of a batch has a cycle."""
-    return len(graph.edges) == len(graph.node_order) - n_components(len(graph.node_order), graph.edges)
+    """Tell whether no example of a batch has a cycle: as many links as join nodes and factors into trees."""
+    (scopes, numbered), n_nodes = links(graph), len(graph.node_order)
+    joined = [(scopes[e][s], n_nodes + e) for e, s in numbered]
+    size = n_nodes + len(scopes)
+    return len(joined) == size - n_components(size, joined)
 
 
 def tree_distribution_slack(part, rho):

@@ -64,7 +64,7 @@ FIT = {
         r"y\[2\] has shape \(4, 4\), but X\[2\].*\(4, 5\)",
     ),
     "labels one too few": (X, Y[:2], ValueError, r"y holds 2 examples, but X holds 3"),
-    "labels a number": (X, 3, TypeError, r"y must be a sequence of label images, got int"),
+    "labels a number": (X, 3, TypeError, r"y must be a sequence of arrays of labels, got int"),
     "no labels": (X, None, ValueError, r"requires y to be passed, but the target y is None"),
     "nan": (with_value(np.nan), Y, ValueError, r"X\[1\] contains NaN"),
     "inf": (with_value(np.inf), Y, ValueError, r"X\[1\] contains infinity"),

@@ -66,18 +66,16 @@ def test_damping_does_not_loosen_the_tolerance(seed):
 @pytest.mark.parametrize("gradient", GRADIENTS)
 def test_no_fixed_point_no_explosion(loss, gradient):
     # Frustrated and strong: BP runs in circles here, and an adjoint series would grow without end.
-    graph = lattice(4, 4, 8, tied=False)
-    lost = 0
-    for seed in range(6):
-        rng = np.random.default_rng(seed)
-        coupling = 4 * rng.normal(size=(graph.n_tables, 1, 1))
-        theta = Potentials(rng.normal(size=(16, 2)), coupling * np.array([[1.0, -1.0], [-1.0, 1.0]]))
-        wrapped = GRADIENTS[gradient]().wrap(BP(tol=1e-6, max_iter=300))
-        value, d_theta, converged = loss_of(loss)(wrapped, graph, theta, rng.integers(2, size=16))
-        lost += not converged.all()
-        assert np.isfinite(value).all()
-        assert max(np.abs(part).max() for part in d_theta) < 1e6
-    assert (lost > 0) == bool(LOSSES[loss].needs)
+    rng = np.random.default_rng(0)
+    side, n_fields, max_iter = (3, 4, 50) if config.DISABLE_JIT else (4, 6, 300)
+    graph = pack([lattice(side, side, 8, tied=False)] * n_fields)
+    coupling = 4 * rng.normal(size=(graph.n_tables, 1, 1))
+    theta = Potentials(rng.normal(size=(graph.n_nodes, 2)), coupling * np.array([[1.0, -1.0], [-1.0, 1.0]]))
+    wrapped = GRADIENTS[gradient]().wrap(BP(tol=1e-6, max_iter=max_iter))
+    value, d_theta, converged = loss_of(loss)(wrapped, graph, theta, rng.integers(2, size=graph.n_nodes))
+    assert np.isfinite(value).all()
+    assert max(np.abs(part).max() for part in d_theta) < 1e6
+    assert converged.all() != bool(LOSSES[loss].needs)
 
 
 def test_rho_for_each_edge_of_an_example():

@@ -87,10 +87,6 @@ def test_one_site_fields_are_logistic_regression(fit_intercept, weighted, class_
     y = y[20:]
     rng = np.random.RandomState(seed)
     sample_weight = rng.uniform(0.2, 2.0, size=len(y)) if weighted else np.ones(len(y))
-    if class_weight is not None and not LOSSES[loss].site_weighted:
-        with pytest.raises(ValueError, match=r"class_weight=.*univariate_logistic"):
-            quick(loss=loss, class_weight=class_weight).fit(X, y)
-        return
     alpha = 0.01
     est = GridCRFClassifier(
         loss=loss,
@@ -183,8 +179,8 @@ def test_single_precision_is_kept_and_not_copied(images):
     batches, _ = est._prepare([large], [np.arange(2500).reshape(50, 50) % 2], None, reset=True)
     assert np.shares_memory(batches[0].X, large)
     fields = quick()._read(single, reset=True)
-    assert all(np.shares_memory(a, b) for a, b in zip(fields.features, single, strict=True))
-    assert all(a.dtype == np.float32 for a in fields.features)
+    assert all(np.shares_memory(a, b) for a, b in zip((x.X for x in fields.examples), single, strict=True))
+    assert all(x.X.dtype == np.float32 for x in fields.examples)
     double = quick(tol=1e-6, max_iter=200).fit([x.astype(np.float64) for x in single], Y)
     np.testing.assert_allclose(quick(tol=1e-6, max_iter=200).fit(single, Y).coef_, double.coef_, rtol=1e-9)
 
@@ -195,8 +191,8 @@ def test_single_precision_is_taken_where_it_is_exact(dtype, images):
     coarse = [(rng.random(x.shape) * 100).astype(dtype) for x in images[0]]
     fields = quick()._read(coarse, reset=True)
     exact = np.dtype(dtype).itemsize < 4
-    assert all(image.dtype == (np.float32 if exact else np.float64) for image in fields.features)
-    for image, given in zip(fields.features, coarse, strict=True):
+    assert all(x.X.dtype == (np.float32 if exact else np.float64) for x in fields.examples)
+    for (image, *_), given in zip(fields.examples, coarse, strict=True):
         np.testing.assert_array_equal(image.reshape(given.shape), given.astype(np.float64))
 
 
@@ -331,7 +327,7 @@ def test_contrast_is_the_norm_of_the_difference(images):
     X, Y = images
     est = quick(edge_features="contrast").fit(X, Y)
     graph = lattice(*X[0].shape[:2], tied=False)
-    V = est._structure.edge_values(graph, X[0].reshape(-1, 2))
+    V = est._structure.edge_values(graph, X[0].shape[:2], X[0].reshape(-1, 2))
     at = int(np.flatnonzero((graph.edges == [0, 7]).all(axis=1))[0])  # pixel (0, 0) and the one below
     np.testing.assert_allclose(V[at], [1.0, np.linalg.norm(X[0][0, 0] - X[0][1, 0])])
 

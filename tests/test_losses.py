@@ -1,5 +1,7 @@
 """Every loss with every inference: values by the definition, derivatives by differences."""
 
+from itertools import product
+
 import numpy as np
 import pytest
 import reference
@@ -11,16 +13,26 @@ from loss_definitions import (
     OF_MARGINALS,
     OF_THETA,
     TRUNCATED,
+    asked,
     cases,
     defined,
     takes,
     wrapped,
 )
+from numba import config
 from numpy.testing import assert_allclose, assert_array_equal
 
 from skcrf.graph import pack
 from skcrf.inference import INFERENCE
 from skcrf.losses import LOSSES
+
+# Plain Python is a hundred times slower than compiled kernels, and differences are many evaluations.
+THREE_STATES = (
+    ("lonely", "lattice_1x3_diagonal") if config.DISABLE_JIT else ("small", "lonely", "diagonal_lattices")
+)
+FORBIDDEN = (
+    ("cycle_tied", "lattice_2x2") if config.DISABLE_JIT else ("chain_untied", "cycle_tied", "lattice_2x3")
+)
 
 
 def test_every_loss_has_a_definition():
@@ -28,70 +40,77 @@ def test_every_loss_has_a_definition():
         assert set(names) == {name for name, cls in LOSSES.items() if cls.needs == needs}
 
 
-@pytest.mark.parametrize("hidden", [0.0, 0.4])
-@pytest.mark.parametrize("loss, cls, graph", cases(*zoo.FEW, "chains", "lattices_untied"))
-def test_value_is_the_definition(loss, cls, graph, hidden, seed):
+@pytest.mark.parametrize("loss, cls, graphs", asked(*zoo.FEW, "chains", "lattices_untied"))
+def test_value_is_the_definition(loss, cls, graphs, seed):
     rng = np.random.default_rng(seed)
-    theta = zoo.normal(graph, 3, rng)
-    y = zoo.labels(graph, 3, rng, hidden=hidden)
     inference = zoo.build(cls, **TRUNCATED)
-    value, _, converged = LOSSES[loss]()(wrapped(cls, **TRUNCATED), graph, theta, y)
-    expected = defined(loss, inference, graph, theta, y)
-    assert value.shape == converged.shape == (graph.n_examples,)
-    assert_allclose(value, expected, rtol=1e-10, atol=1e-10)
-    assert converged.all()
+    for (title, graph), hidden in product(graphs.items(), (0.0, 0.4)):
+        theta = zoo.normal(graph, 3, rng)
+        y = zoo.labels(graph, 3, rng, hidden=hidden)
+        with zoo.case(title, hidden):
+            value, _, converged = LOSSES[loss]()(wrapped(cls, **TRUNCATED), graph, theta, y)
+            expected = defined(loss, inference, graph, theta, y)
+            assert value.shape == converged.shape == (graph.n_examples,)
+            assert_allclose(value, expected, rtol=1e-10, atol=1e-10)
+            assert converged.all()
 
 
-@pytest.mark.parametrize("hidden", [0.0, 0.4])
 @pytest.mark.parametrize("potentials", ["normal", "attractive", "forbidden"])
 @pytest.mark.parametrize(
-    "loss, cls, graph",
-    [case for case in cases(*zoo.FEW, "packed_twice") if case.values[1].exact_on == "any"]
-    + [case for case in cases("chain", "star", "packed_twice") if case.values[1].exact_on == "forest"],
+    "loss, cls, graphs",
+    [case for case in asked(*zoo.FEW, "packed_twice") if case.values[1].exact_on == "any"]
+    + [case for case in asked("chain", "star", "packed_twice") if case.values[1].exact_on == "forest"],
 )
-def test_exact_inference_gives_the_exact_loss(loss, cls, graph, potentials, hidden, seed):
+def test_exact_inference_gives_the_exact_loss(loss, cls, graphs, potentials, seed):
     rng = np.random.default_rng(seed)
-    theta = zoo.POTENTIALS[potentials](graph, 2, rng)
-    y = zoo.possible_labels(graph, theta, rng, hidden=hidden)
-    # a loss that brings an inference of its own is exact if that one is exact too
-    value, _, _ = zoo.build(LOSSES[loss], clamped=cls())(wrapped(cls), graph, theta, y)
-    if loss in OF_LOG_Z:
-        expected = -reference.log_probability(graph, theta, y)
-    elif loss in OF_THETA:
-        expected = OF_THETA[loss](graph, theta, y)
-    else:
-        expected = OF_MARGINALS[loss](graph, *reference.marginals(graph, theta), y)
-    assert_allclose(value, expected, rtol=1e-9, atol=1e-10)
-    assert (value >= -1e-10).all()
+    for (title, graph), hidden in product(graphs.items(), (0.0, 0.4)):
+        theta = zoo.POTENTIALS[potentials](graph, 2, rng)
+        y = zoo.possible_labels(graph, theta, rng, hidden=hidden)
+        if loss in OF_LOG_Z:
+            expected = -reference.log_probability(graph, theta, y)
+        elif loss in OF_THETA:
+            expected = OF_THETA[loss](graph, theta, y)
+        else:
+            expected = OF_MARGINALS[loss](graph, *reference.marginals(graph, theta), y)
+        with zoo.case(title, hidden):
+            # a loss that brings an inference of its own is exact if that one is exact too
+            value, _, _ = zoo.build(LOSSES[loss], clamped=cls())(wrapped(cls), graph, theta, y)
+            assert_allclose(value, expected, rtol=1e-9, atol=1e-10)
+            assert (value >= -1e-10).all()
 
 
-@pytest.mark.parametrize("hidden", [0.0, 0.4])
+def check(loss, inference, graph, theta, y, **tolerances):
+    """Hold the gradient of a loss to differences of its value."""
+
+    def value(g, t):
+        return LOSSES[loss]()(inference, g, t, np.resize(y, g.n_nodes))[0]
+
+    _, gradient, converged = LOSSES[loss]()(inference, graph, theta, y)
+    assert converged.all()
+    check_gradient(gradient, value, graph, theta, **tolerances)
+
+
 @pytest.mark.parametrize(
-    "loss, cls, graph", cases("single", "lonely", "star_tied", "cycle_tied", "lattice_2x2")
+    "loss, cls, graphs", asked("single", "lonely", "star_tied", "cycle_tied", "lattice_2x2")
 )
-def test_gradient_through_truncated_inference(loss, cls, graph, hidden, seed):
+def test_gradient_through_truncated_inference(loss, cls, graphs, seed):
     rng = np.random.default_rng(seed)
-    theta = zoo.normal(graph, 2, rng)
-    y = zoo.labels(graph, 2, rng, hidden=hidden)
-    inference = wrapped(cls, **TRUNCATED)
-
-    def value(g, t):
-        return LOSSES[loss]()(inference, g, t, np.resize(y, g.n_nodes))[0]
-
-    check_gradient(LOSSES[loss]()(inference, graph, theta, y)[1], value, graph, theta)
+    for turn, (title, graph) in enumerate(graphs.items()):
+        for hidden in (0.4 * (turn % 2),) if config.DISABLE_JIT else (0.0, 0.4):
+            theta = zoo.normal(graph, 2, rng)
+            y = zoo.labels(graph, 2, rng, hidden=hidden)
+            with zoo.case(title, hidden):
+                check(loss, wrapped(cls, **TRUNCATED), graph, theta, y)
 
 
-@pytest.mark.parametrize("loss, cls, graph", cases("small", "lonely", "diagonal_lattices"))
-def test_gradient_of_a_batch_with_three_states(loss, cls, graph, seed):
+@pytest.mark.parametrize("loss, cls, graphs", asked(*THREE_STATES))
+def test_gradient_of_a_batch_with_three_states(loss, cls, graphs, seed):
     rng = np.random.default_rng(seed)
-    theta = zoo.normal(graph, 3, rng)
-    y = zoo.labels(graph, 3, rng, hidden=0.3)
-    inference = wrapped(cls, **TRUNCATED)
-
-    def value(g, t):
-        return LOSSES[loss]()(inference, g, t, np.resize(y, g.n_nodes))[0]
-
-    check_gradient(LOSSES[loss]()(inference, graph, theta, y)[1], value, graph, theta)
+    for title, graph in graphs.items():
+        theta = zoo.normal(graph, 3, rng)
+        y = zoo.labels(graph, 3, rng, hidden=0.3)
+        with zoo.case(title):
+            check(loss, wrapped(cls, **TRUNCATED), graph, theta, y)
 
 
 @pytest.mark.parametrize("loss, cls, graph", cases("cycle_tied", "lonely", "lattice_1x3_diagonal"))
@@ -99,28 +118,16 @@ def test_gradient_at_the_fixed_point(loss, cls, graph, seed):
     rng = np.random.default_rng(seed)
     theta = zoo.normal(graph, 2, rng, strength=0.4)
     y = zoo.labels(graph, 2, rng, hidden=0.3)
-    inference = wrapped(cls, **FIXED_POINT)
-    _, gradient, converged = LOSSES[loss]()(inference, graph, theta, y)
-    assert converged.all()
-
-    def value(g, t):
-        return LOSSES[loss]()(inference, g, t, np.resize(y, g.n_nodes))[0]
-
-    check_gradient(gradient, value, graph, theta, atol=1e-8)
+    check(loss, wrapped(cls, **FIXED_POINT), graph, theta, y, atol=1e-8)
 
 
-@pytest.mark.parametrize("loss, cls, graph", cases("chain_untied", "cycle_tied", "lattice_2x3"))
+@pytest.mark.parametrize("loss, cls, graph", cases(*FORBIDDEN))
 def test_gradient_with_forbidden_states(loss, cls, graph, seed):
     rng = np.random.default_rng(seed)
     exact = cls.exact_on and "clamped" not in LOSSES[loss]().get_params()  # which is mean field
     theta = (zoo.forbidden if exact else zoo.forbidden_unary)(graph, 3, rng)
     y = zoo.possible_labels(graph, theta, rng, hidden=0.3)
-    inference = wrapped(cls, **TRUNCATED)
-
-    def value(g, t):
-        return LOSSES[loss]()(inference, g, t, np.resize(y, g.n_nodes))[0]
-
-    check_gradient(LOSSES[loss]()(inference, graph, theta, y)[1], value, graph, theta)
+    check(loss, wrapped(cls, **TRUNCATED), graph, theta, y)
 
 
 @pytest.mark.parametrize("loss, cls, graph", cases("mixed", "chains", "lattices"))

@@ -1,10 +1,13 @@
 """A zoo of small graphs, and potentials to go with them."""
 
+from contextlib import contextmanager
+
 import numpy as np
 import pytest
-from reference import best_configurations, is_forest
+from numba import config
+from reference import best_configurations, is_forest, links, table_of
 
-from skcrf.graph import Potentials, chain, from_edges, isolated, lattice, pack
+from skcrf.graph import FactorGraph, Potentials, chain, from_edges, from_factors, isolated, lattice, pack
 
 #: One example each, small enough to enumerate.
 SINGLES = {
@@ -52,23 +55,71 @@ BATCHES = {
 }
 
 GRAPHS = SINGLES | BATCHES
-FORESTS = {name: graph for name, graph in GRAPHS.items() if is_forest(graph)}
-LOOPY = {name: graph for name, graph in GRAPHS.items() if name not in FORESTS}
-EDGELESS = {name: graph for name, graph in GRAPHS.items() if graph.n_edges == 0}
+#: One graph of a kind, for kernels that are plain Python, which is a hundred times slower.
+_PLAIN = (
+    *("single", "no_edges", "pair_reversed", "chain_untied", "star_tied", "lonely", "cycle_tied", "bridge"),
+    *("parallel", "lattice_1x4", "lattice_2x2", "lattice_2x2_diagonal"),
+    *("isolated", "lattices_untied", "small", "mixed", "packed_twice"),
+)
+#: The graphs on which something is claimed of every graph.
+EVERY = {name: GRAPHS[name] for name in _PLAIN} if config.DISABLE_JIT else GRAPHS
+EVERY_SINGLE = {name: graph for name, graph in EVERY.items() if name in SINGLES}
+EVERY_BATCH = {name: graph for name, graph in EVERY.items() if name in BATCHES}
+FORESTS = {name: graph for name, graph in EVERY.items() if is_forest(graph)}
+LOOPY = {name: graph for name, graph in EVERY.items() if name not in FORESTS}
+EDGELESS = {name: graph for name, graph in EVERY.items() if graph.n_edges == 0}
+
+#: Factors, one example each: all arities, numbers of states that differ, shared tables.
+FACTOR_SINGLES = {
+    "lonely_nodes": from_factors([2, 1, 3], []),
+    "pair_of_two_and_three": from_factors([2, 3], [(1, 0)]),
+    "single_and_none": from_factors([3, 2], [(0,), (), (0,)]),
+    "triple": from_factors([2, 3, 2], [(2, 0, 1)]),
+    "hypertree": from_factors([2, 3, 1, 2, 2, 3], [(0, 1, 2), (1, 3), (), (4, 3), (5,), (3,)]),
+    "tied_chain": from_factors([2, 2, 2, 2], [(0, 1), (1, 2), (3, 2)], edge_table=[0, 0, 0]),
+    "four_at_once": from_factors([2, 2, 2, 3], [(3, 1, 0, 2), (1,)]),
+    "cycle_of_triples": from_factors([2, 2, 3, 2, 2], [(0, 1, 2), (2, 3), (4, 0, 3)]),
+    "overlap": from_factors([2, 2, 2], [(0, 1, 2), (0, 1), (1, 2, 0)], edge_table=[0, 1, 0]),
+    "markov_mesh": from_factors([2] * 6, [(0,), (0, 1), (1, 2), (0, 3), (3, 1, 4), (4, 2, 5)]),
+    "four_and_pairs": from_factors([2, 1, 2, 2, 2], [(0, 1, 2, 3), (3, 4), (4, 0), (2, 4, 1)]),
+}
+
+#: Several examples each.
+FACTOR_PARTS = {
+    "forests": [FACTOR_SINGLES[name] for name in ("triple", "lonely_nodes", "hypertree")],
+    "everything": [FACTOR_SINGLES[name] for name in ("overlap", "single_and_none", "cycle_of_triples")],
+}
+FACTORS = FACTOR_SINGLES | {name: pack(graphs) for name, graphs in FACTOR_PARTS.items()}
 
 #: A few that between them have everything: for checks that cost more.
 FEW = {
     name: GRAPHS[name]
-    for name in ("single", "lonely", "star_tied", "complete", "lattice_2x3", "lattice_2x2_diagonal", "mixed")
+    for name in (
+        *("single", "lonely", "star_tied", "lattice_2x2_diagonal", "mixed"),
+        *(() if config.DISABLE_JIT else ("complete", "lattice_2x3")),
+    )
 }
+
+
+def shapes(graph, n_states):
+    """Tell the shapes of unary potentials and tables; `n_states` is not asked of factors."""
+    if isinstance(graph, FactorGraph):
+        return (graph.n_nodes, int(graph.cards.max())), (int(graph.entry_ptr[-1]),)
+    return (graph.n_nodes, n_states), (graph.n_tables, n_states, n_states)
+
+
+def padded(graph, theta):
+    """Forbid the states that a node does not have."""
+    if isinstance(graph, FactorGraph):
+        missing = np.arange(theta.unary.shape[1]) >= graph.cards[:, None]
+        return theta._replace(unary=np.where(missing, -np.inf, theta.unary))
+    return theta
 
 
 def normal(graph, n_states, rng, *, strength=1.0):
     """Draw potentials from a normal distribution; `strength` is the deviation of the tables."""
-    return Potentials(
-        unary=rng.normal(size=(graph.n_nodes, n_states)),
-        tables=strength * rng.normal(size=(graph.n_tables, n_states, n_states)),
-    )
+    unary, tables = shapes(graph, n_states)
+    return padded(graph, Potentials(rng.normal(size=unary), strength * rng.normal(size=tables)))
 
 
 def attractive(graph, n_states, rng, *, strength=1.0):
@@ -80,12 +131,12 @@ def attractive(graph, n_states, rng, *, strength=1.0):
 def forbidden(graph, n_states, rng, *, strength=1.0, share=0.4):
     """Draw potentials with a share of -inf that leaves at least one configuration possible."""
     theta = normal(graph, n_states, rng, strength=strength)
-    x = rng.integers(n_states, size=graph.n_nodes)
+    x = labels(graph, n_states, rng)
     unary_off = rng.random(theta.unary.shape) < share
     unary_off[np.arange(graph.n_nodes), x] = False
     tables_off = rng.random(theta.tables.shape) < share
-    for e, (i, j) in enumerate(graph.edges):
-        tables_off[graph.edge_table[e], x[i], x[j]] = False
+    for e, scope in enumerate(links(graph)[0]):
+        table_of(graph, Potentials(theta.unary, tables_off), e)[tuple(x[i] for i in scope)] = False
     return Potentials(
         unary=np.where(unary_off, -np.inf, theta.unary),
         tables=np.where(tables_off, -np.inf, theta.tables),
@@ -100,17 +151,14 @@ def forbidden_unary(graph, n_states, rng, *, strength=1.0):
 
 def extreme(graph, n_states, rng, *, size=1e4):
     """Draw potentials of about the largest size that is promised to work."""
-    return Potentials(
-        unary=size * rng.uniform(-1, 1, size=(graph.n_nodes, n_states)),
-        tables=size * rng.uniform(-1, 1, size=(graph.n_tables, n_states, n_states)),
-    )
+    unary, tables = shapes(graph, n_states)
+    drawn = Potentials(*(size * rng.uniform(-1, 1, size=shape) for shape in (unary, tables)))
+    return padded(graph, drawn)
 
 
 def constant(graph, n_states, rng):
     """Make potentials that are all zero: every configuration is as good as any other."""
-    return Potentials(
-        unary=np.zeros((graph.n_nodes, n_states)), tables=np.zeros((graph.n_tables, n_states, n_states))
-    )
+    return padded(graph, Potentials(*(np.zeros(shape) for shape in shapes(graph, n_states))))
 
 
 #: name -> function(graph, n_states, rng), of potentials with a moderate, finite range or forbidden states.
@@ -119,7 +167,7 @@ POTENTIALS = {"normal": normal, "attractive": attractive, "forbidden": forbidden
 
 def labels(graph, n_states, rng, *, hidden=0.0):
     """Draw labels, a share of them hidden (-1)."""
-    y = rng.integers(n_states, size=graph.n_nodes)
+    y = rng.integers(getattr(graph, "cards", n_states), size=graph.n_nodes)
     return np.where(rng.random(graph.n_nodes) < hidden, -1, y)
 
 
@@ -129,14 +177,30 @@ def possible_labels(graph, theta, rng, *, hidden=0.0):
     return np.where(rng.random(graph.n_nodes) < hidden, -1, y)
 
 
+def asked(cls, graphs):
+    """Those of the graphs that a method does not refuse."""
+    if "max_iter" in cls().get_params() or cls.exact_on == "any":
+        return graphs
+    return {title: graph for title, graph in graphs.items() if is_forest(graph)}
+
+
 def askable(methods, graphs):
     """Pair every method with every graph that it does not refuse, for `pytest.mark.parametrize`."""
     return [
         pytest.param(cls, graph, id=f"{name}-{title}")
         for name, cls in methods.items()
-        for title, graph in graphs.items()
-        if "max_iter" in cls().get_params() or cls.exact_on == "any" or is_forest(graph)
+        for title, graph in asked(cls, graphs).items()
     ]
+
+
+@contextmanager
+def case(*words):
+    """Name the case that fails, in a test that goes through many: cheaper than a test for each."""
+    try:
+        yield
+    except Exception as error:
+        error.add_note(f"In the case of {', '.join(map(str, words))}.")
+        raise
 
 
 def build(cls, **parameters):

@@ -9,11 +9,14 @@ from sklearn.callback import CallbackSupportMixin
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 from sklearn.utils.metaestimators import available_if
+from sklearn.utils.validation import validate_data
 
-from skcrf._examples import check_weights, is_lazy
+from skcrf._examples import Source, check_weights, is_lazy, is_table
 from skcrf._labels import Labels, LazyLabels, sorted_classes
 from skcrf._registry import Instances, resolve
+from skcrf._workers import prefetched
 from skcrf.estimators._batches import (
+    Fields,
     Reading,
     class_weights_of,
     count_labels,
@@ -22,8 +25,8 @@ from skcrf.estimators._batches import (
 )
 from skcrf.estimators._lazy import lazy_batches
 from skcrf.estimators._learning import STARTS, Monitor, all_or_nothing, learn, weights_of
-from skcrf.estimators._predicting import PredictionMixin, warn_of
-from skcrf.features import Weights, zero_weights
+from skcrf.estimators._predicting import DECODINGS, PredictionMixin, warn_of
+from skcrf.features import Weights, mirrored, zero_weights
 from skcrf.gradients import GRADIENTS, BaseGradient
 from skcrf.inference import INFERENCE, BaseInference
 from skcrf.losses import LOSSES, BaseLoss
@@ -44,8 +47,8 @@ class BaseFieldClassifier(PredictionMixin, ClassifierMixin, CallbackSupportMixin
 
     Conventions
     -----------
-    - A subclass says how X is read (`_read`), and which graph an example has and which features its edges
-      have (`_fit_edge_features`, `_structure`); the rest is here.
+    - A subclass says how an example is read (`_reads`, `_reader`), and which graph it has and which features
+      its edges have (`_fit_edge_features`, `_structure`); the rest is here.
     - What is done with a batch is a small object that can be sent to another machine; it never holds the
       estimator.
     - Objective = mean loss per labelled site + alpha / 2 (||coef_||^2 + ||edge_coef_||^2).
@@ -68,6 +71,7 @@ class BaseFieldClassifier(PredictionMixin, ClassifierMixin, CallbackSupportMixin
         "init": [StrOptions({"auto", *STARTS}), HasMethods(["fit", "predict_proba"])],
         "alpha": [Interval(Real, 0, None, closed="left")],
         "fit_intercept": ["boolean"],
+        "decoding": [StrOptions({"auto", *DECODINGS})],
         "max_iter": [Interval(Integral, 1, None, closed="left")],
         "tol": [Interval(Real, 0, None, closed="left")],
         "missing_label": "no_validation",
@@ -79,9 +83,19 @@ class BaseFieldClassifier(PredictionMixin, ClassifierMixin, CallbackSupportMixin
         "random_state": ["random_state"],
     }
 
-    @abstractmethod
-    def _read(self, X, *, reset):
-        """Validate X and return Fields; with `reset` also set `n_features_in_`."""
+    #: What reads an example, before anything is known: a BaseReader.
+    _reads = None
+    #: Whether the weights of edges stay the same when the two ends are exchanged.
+    _symmetric = False
+
+    def _start_reading(self, X):
+        """Make the reader for a fit, which expects nothing yet."""
+        return self._reads
+
+    @property
+    def _reader(self):
+        """The reader of examples that go with those of the fit."""
+        return type(self._reads)(self.n_features_in_)
 
     @abstractmethod
     def _fit_edge_features(self, fields):
@@ -90,11 +104,7 @@ class BaseFieldClassifier(PredictionMixin, ClassifierMixin, CallbackSupportMixin
     @property
     @abstractmethod
     def _structure(self):
-        """What says which graph and edge features an example has.
-
-        It can be pickled, and has `n_edge_features`, ``graph(shape)``, the Graph of an example with labels of
-        this shape, and ``edge_values(graph, X)``, the features (n_tables, n_edge_features) of its tables.
-        """
+        """What says which graph and edge features an example has: a BaseStructure."""
 
     @property
     @abstractmethod
@@ -211,24 +221,50 @@ class BaseFieldClassifier(PredictionMixin, ClassifierMixin, CallbackSupportMixin
         """Find the weights to start from."""
         if isinstance(init, str):
             return STARTS[init](objective, monitor.minimise)
-        return self._with_intercept(weights_of(init, objective.shape, self.classes_))
+        return self._allowed(weights_of(init, objective.shape, self.classes_))
 
-    def _with_intercept(self, start):
-        return start if self.fit_intercept else start._replace(intercept=np.zeros_like(start.intercept))
+    def _allowed(self, start):
+        """Make weights those of a model with these parameters."""
+        if not self.fit_intercept:
+            start = start._replace(intercept=np.zeros_like(start.intercept))
+        return start._replace(edge_coef=mirrored(start.edge_coef)) if self._symmetric else start
 
     def _warm_start(self, before, shape):
         """Return the weights from before the fit, None if they are those of another model."""
         if "coef_" not in before or not np.array_equal(before["classes_"], self.classes_):
             return None
         start = self._weights()
-        return self._with_intercept(start) if start.shapes() == shape.shapes() else None
+        return self._allowed(start) if start.shapes() == shape.shapes() else None
+
+    def _read(self, X, *, reset):
+        """Validate X and return Fields; with `reset` also set `n_features_in_`."""
+        if is_table(X, self._reads.is_example, self._reads.many):
+            X = validate_data(self, X, reset=reset, dtype=[np.float64, np.float32])
+            return Fields(X, [()] * len(X), self._reads)
+        if len(X) == 0:
+            raise ValueError(f"X is empty: expected at least one {self._reads.one}.")
+        source = Source(X, "X") if is_lazy(X) else None
+        given = X if source is None else prefetched(source.__getitem__, range(len(X)))
+        reader = self._start_reading(X) if reset else self._reader
+        examples, shapes = [], []
+        for i, one in enumerate(given):
+            example = reader(one, f"X[{i}]" if source is None else source.called(i))
+            reader = reader.like(example) if reset and i == 0 else reader
+            shapes.append(example.shape)
+            if source is None:
+                examples.append(example)
+        if reset:
+            self.n_features_in_ = reader.n_features
+            vars(self).pop("feature_names_in_", None)
+        return Fields(examples if source is None else source, shapes, reader)
 
     def _prepare(self, X, y, sample_weight, *, reset, classes=None):
         """Validate everything, set what does not depend on weights; return batches and zero weights."""
         fields = self._read(X, reset=reset)
         lazy_y = is_lazy(y) and not fields.is_table  # the labels of a table are read at once
         kind = LazyLabels if lazy_y else Labels
-        labels = kind(y, fields.shapes, missing_label=self.missing_label, name="y")
+        missing_label, advice = self.missing_label, self._reads.advice
+        labels = kind(y, fields.shapes, missing_label=missing_label, name="y", advice=advice)
         if reset:
             self.classes_ = self._find_classes(labels, classes)
             self._fit_edge_features(fields)
@@ -239,11 +275,12 @@ class BaseFieldClassifier(PredictionMixin, ClassifierMixin, CallbackSupportMixin
             raise ValueError(f"classes={classes!r} differs from {self.classes_.tolist()} in an earlier call.")
         for name, registry in self._components.items():
             setattr(self, f"{name}_", resolve(registry, getattr(self, name), name=name))
+        self._decoding()  # refuses now what it would refuse after a long fit
         weight = check_weights(sample_weight, len(fields.shapes))
         encoded = None if lazy_y else labels.encode(self.classes_)
         counts = labels.counts(self.classes_) if lazy_y else None
         n_labels, totals = count_labels(encoded, counts, weight, len(self.classes_), fields.is_table)
-        reading = self._reading(self._class_weights(totals))
+        reading = self._reading(self._class_weights(totals, fields.sizes))
         keep = np.flatnonzero((n_labels > 0) & (weight > 0))
         chosen = partition(
             keep, fields.sizes, self.optimizer_.batch_size, check_random_state(self.random_state)
@@ -258,7 +295,7 @@ class BaseFieldClassifier(PredictionMixin, ClassifierMixin, CallbackSupportMixin
         return batches, zero_weights(len(self.classes_), self.n_features_in_, n_edge_features)
 
     def _reading(self, class_weights=None):
-        return Reading(self.n_features_in_, self.classes_, self.missing_label, class_weights, self._structure)
+        return Reading(self._reader, self.classes_, self.missing_label, class_weights, self._structure)
 
     def _workers(self):
         return workers(self.n_jobs, verbose=self.verbose, name=type(self).__name__)
@@ -285,9 +322,9 @@ class BaseFieldClassifier(PredictionMixin, ClassifierMixin, CallbackSupportMixin
             yield "init", LOSSES[init]()
             init = LOSSES[init].starts_from
 
-    def _class_weights(self, totals):
+    def _class_weights(self, totals, sizes):
         for name, loss in self._losses() if self.class_weight is not None else ():
-            if not loss.site_weighted:
+            if not loss.site_weighted and (sizes > 1).any():
                 able = sorted(name for name, loss in LOSSES.items() if loss.site_weighted)
                 raise ValueError(
                     f"class_weight={self.class_weight!r} needs a loss that is a sum over sites, which "
@@ -304,6 +341,7 @@ class BaseFieldClassifier(PredictionMixin, ClassifierMixin, CallbackSupportMixin
             inference=self.gradient_.wrap(self.inference_) if infers else self.inference_,
             alpha=self.alpha,
             fit_intercept=self.fit_intercept,
+            symmetric=self._symmetric,
             run=run,
         )
 

@@ -8,7 +8,8 @@ import numpy as np
 from sklearn.utils import compute_class_weight
 
 from skcrf._examples import Source
-from skcrf.features import Batch
+from skcrf.estimators._reading import BaseReader
+from skcrf.features import Batch, stacked
 from skcrf.graph import isolated, pack
 
 # Sites that make a batch worth its overhead. Larger examples are batches of their own, and their
@@ -22,15 +23,18 @@ class Fields(NamedTuple):
 
     Attributes
     ----------
-    features : list of ndarray of shape (n_sites, n_features), one ndarray, or Source
-        The features of each example; for a table one array whose rows are the examples; for examples that
-        are loaded when asked for, where they come from.
+    examples : list of Example, ndarray or Source
+        The examples; for a table one array whose rows they are; for examples that are loaded when asked for,
+        where they come from.
     shapes : list of tuple
         The shape of the labels of each example; () for the rows of a table.
+    reader : BaseReader
+        What reads examples that go with these.
     """
 
-    features: list | np.ndarray | Source
+    examples: list | np.ndarray | Source
     shapes: list
+    reader: BaseReader
 
     @property
     def is_table(self):
@@ -40,7 +44,12 @@ class Fields(NamedTuple):
     @property
     def is_lazy(self):
         """Whether the examples are loaded when asked for."""
-        return isinstance(self.features, Source)
+        return isinstance(self.examples, Source)
+
+    def __getitem__(self, i):
+        """Read an example again where it was not kept."""
+        example = self.examples[i]
+        return self.reader(example, self.examples.called(i)) if self.is_lazy else example
 
     @property
     def sizes(self):
@@ -136,13 +145,12 @@ def make_batches(fields, y, reading, parts, weight):
     """
     if fields.is_table:
         y = np.full(len(weight), -1) if y is None else y[0]
-        return [_table_batch(fields.features, y, reading, chosen, weight) for chosen in parts]
+        return [_table_batch(fields.examples, y, reading, chosen, weight) for chosen in parts]
     y = [np.full(size, -1) for size in fields.sizes] if y is None else y
-    graph_of = cache(reading.structure.graph)  # images of one size share their graph
+    graph_of = cache(reading.structure.graph)  # examples of one outline share their graph
     return [
-        image_batch(
-            [fields.features[i] for i in chosen],
-            [fields.shapes[i] for i in chosen],
+        field_batch(
+            [fields.examples[i] for i in chosen],
             [y[i].ravel() for i in chosen],
             weight[chosen],
             reading,
@@ -157,7 +165,8 @@ def _table_batch(X, y, reading, chosen, weight):
     rows = slice(chosen[0], chosen[-1] + 1) if in_order else chosen
     V = np.zeros((0, reading.structure.n_edge_features))
     site_weight = _site_weight(y[rows], reading.class_weights)
-    return Batch(isolated(len(chosen)), X[rows], V, y[rows], weight[rows], site_weight)
+    graph = isolated(len(chosen))
+    return Batch(graph, X[rows], V, y[rows], weight[rows], site_weight, reading.structure.factors(graph))
 
 
 class Recipe(NamedTuple):
@@ -169,20 +178,23 @@ class Recipe(NamedTuple):
         Says which graph and edge features an example has.
     shapes : list of tuple
         Shape of the labels of each example.
+    outlines : list of hashable
+        What the graph of each example depends on.
     """
 
     structure: object
     shapes: list
+    outlines: list
 
     def __call__(self, X, graph_of=None):
         """Make graph and edge features.
 
         Parameters
         ----------
-        X : ndarray of shape (n_sites, n_features)
+        X : ndarray or CSR matrix of shape (n_sites, n_features)
             Features of all sites.
         graph_of : callable, default=None
-            From the shape of an example to its graph; None for that of the structure.
+            From the outline of an example to its graph; None for that of the structure.
 
         Returns
         -------
@@ -190,22 +202,26 @@ class Recipe(NamedTuple):
             Structure of the batch.
         V : ndarray of shape (n_tables, n_edge_features)
             Features of the tables.
+        factors : FactorGraph or None
+            Families of the nodes, where the model is directed.
         """
-        graphs = [(graph_of or self.structure.graph)(shape) for shape in self.shapes]
-        examples = np.split(X, np.cumsum([graph.n_nodes for graph in graphs])[:-1])
-        V = [self.structure.edge_values(*each) for each in zip(graphs, examples, strict=True)]
-        return pack(graphs), _joined(V)
+        graphs = [(graph_of or self.structure.graph)(outline) for outline in self.outlines]
+        ends = np.cumsum([graph.n_nodes for graph in graphs])
+        V = [
+            self.structure.edge_values(graph, outline, X[end - graph.n_nodes : end])
+            for graph, outline, end in zip(graphs, self.outlines, ends, strict=True)
+        ]
+        graph = pack(graphs)
+        return graph, stacked(V), self.structure.factors(graph, self.outlines)
 
 
-def image_batch(features, shapes, labels, weight, reading, graph_of=None):
+def field_batch(examples, labels, weight, reading, graph_of=None):
     """Make a batch of fields.
 
     Parameters
     ----------
-    features : list of ndarray of shape (n_sites, n_features)
-        Features of each example.
-    shapes : list of tuple
-        Shape of the labels of each example.
+    examples : list of Example
+        The examples.
     labels : list of ndarray of shape (n_sites,)
         Labels of each example, -1 where hidden.
     weight : ndarray of shape (n_examples,)
@@ -213,22 +229,19 @@ def image_batch(features, shapes, labels, weight, reading, graph_of=None):
     reading : Reading
         How they are put together.
     graph_of : callable, default=None
-        From the shape of an example to its graph; None for that of the structure.
+        From the outline of an example to its graph; None for that of the structure.
 
     Returns
     -------
     batch : Batch
         The examples.
     """
-    X, y, recipe = _joined(features), _joined(labels), Recipe(reading.structure, shapes)
-    graph, V = recipe(X, graph_of)
-    batch = Batch(graph, X, V, y, weight, _site_weight(y, reading.class_weights))
+    features, shapes, outlines = zip(*examples, strict=True)
+    X, y, recipe = stacked(features), stacked(labels), Recipe(reading.structure, shapes, outlines)
+    graph, V, factors = recipe(X, graph_of)
+    batch = Batch(graph, X, V, y, weight, _site_weight(y, reading.class_weights), factors)
     batch.recipe = recipe
     return batch
-
-
-def _joined(arrays):
-    return arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
 
 
 def _site_weight(y, class_weights):
@@ -240,8 +253,8 @@ class Reading(NamedTuple):
 
     Attributes
     ----------
-    n_features : int
-        Number of features that an example must have.
+    reader : BaseReader
+        What reads an example.
     classes : ndarray of shape (n_classes,)
         Labels.
     missing_label : object
@@ -252,7 +265,7 @@ class Reading(NamedTuple):
         Says which graph and edge features an example has.
     """
 
-    n_features: int
+    reader: BaseReader
     classes: np.ndarray
     missing_label: object
     class_weights: np.ndarray | None

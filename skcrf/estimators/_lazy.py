@@ -5,9 +5,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from skcrf._examples import Source, as_image
+from skcrf._examples import Source
 from skcrf._labels import check_shape, encode_labels, read_labels
-from skcrf.estimators._batches import Reading, image_batch
+from skcrf.estimators._batches import Reading, field_batch
 
 
 class LazyBatch(NamedTuple):
@@ -55,28 +55,28 @@ class LazyBatch(NamedTuple):
 
         Returns
         -------
-        images : list of ndarray of shape (height, width, n_features)
+        examples : list of Example
             The examples.
         labels : list of ndarray of shape (n_sites,)
             Their labels, -1 where hidden.
         """
-        images, labels = [], []
+        examples, labels = [], []
         for i in range(self.n_examples):
-            image = as_image(self.X[i], self.X.called(i), self.reading.n_features)
-            shape = image.shape[:2]
+            example = self.reading.reader(self.X[i], self.X.called(i))
+            shape = example.shape
             if self.shapes is not None and shape != self.shapes[i]:
                 raise ValueError(
                     f"{self.X.called(i)} has shape {shape}, but it had {self.shapes[i]} when first loaded."
                 )
-            images.append(image)
+            examples.append(example)
             labels.append(self._labels(i, shape))
-        return images, labels
+        return examples, labels
 
     def _labels(self, i, shape):
         if self.Y is None:
             return np.full(math.prod(shape), -1)
         labels, name = self.Y[i], self.Y.called(i)
-        check_shape(labels, shape, name, self.X.called(i))
+        check_shape(labels, shape, name, self.X.called(i), self.reading.reader.advice)
         values, hidden = read_labels(labels, self.reading.missing_label, name)
         return encode_labels(values, hidden, self.reading.classes, name).ravel()
 
@@ -93,14 +93,7 @@ class LazyBatch(NamedTuple):
         batch : Batch
             The examples.
         """
-        images, labels = loaded
-        return image_batch(
-            [image.reshape(-1, image.shape[2]) for image in images],
-            [image.shape[:2] for image in images],
-            labels,
-            self.weight,
-            self.reading,
-        )
+        return field_batch(*loaded, self.weight, self.reading)
 
 
 def lazy_batches(X, Y, reading, parts, weight, shapes=None, n_labels=None):
@@ -129,7 +122,7 @@ def lazy_batches(X, Y, reading, parts, weight, shapes=None, n_labels=None):
         One for each part.
     """
     if len(X) == 0:
-        raise ValueError("X is empty: expected at least one image.")
+        raise ValueError(f"X is empty: expected at least one {reading.reader.one}.")
     if Y is not None and len(Y) != len(X):
         raise ValueError(f"Y holds {len(Y)} examples, but X holds {len(X)}.")
     return [

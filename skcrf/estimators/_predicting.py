@@ -1,6 +1,7 @@
 """From batches to predictions, example by example."""
 
 import warnings
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -13,11 +14,68 @@ from skcrf.estimators._batches import make_batches, partition
 from skcrf.estimators._lazy import lazy_batches
 from skcrf.features import Weights, potentials
 from skcrf.graph import clamp
-from skcrf.inference import BaseInference
+from skcrf.inference import INFERENCE, BaseInference
 from skcrf.metrics import pooled_accuracy
 
 # Examples that are predicted at a time where scores are summed up: their predictions are all that is kept.
 _TOGETHER = 16
+
+
+def by_example(batch, rows):
+    """Cut what was found for each site into examples.
+
+    Parameters
+    ----------
+    batch : Batch
+        The examples.
+    rows : ndarray of shape (n_nodes, ...)
+        What was found.
+
+    Returns
+    -------
+    parts : list of ndarray of shape (*shape, ...)
+        One an example, with the shape of its labels first; of a table one array.
+    """
+    if batch.recipe is None:
+        return [rows]
+    parts = np.split(rows, batch.graph.node_ptr[1:-1])
+    return [part.reshape(*s, *rows.shape[1:]) for part, s in zip(parts, batch.recipe.shapes, strict=True)]
+
+
+def of_sites(batch, beliefs):
+    """Cut the marginals of sites into examples.
+
+    Parameters
+    ----------
+    batch : Batch
+        The examples.
+    beliefs : Beliefs
+        What inference gave.
+
+    Returns
+    -------
+    P : list of ndarray of shape (..., n_classes)
+        One an example, of the shape of its labels; of a table one array.
+    """
+    return by_example(batch, beliefs.mu)
+
+
+def of_edges(batch, beliefs):
+    """Cut the marginals of edges into examples.
+
+    Parameters
+    ----------
+    batch : Batch
+        The examples.
+    beliefs : Beliefs
+        What inference gave.
+
+    Returns
+    -------
+    P : list of ndarray of shape (n_edges, n_classes, n_classes)
+        One an example, edges in their order.
+    """
+    return np.split(beliefs.edge_mu, batch.graph.edge_ptr[1:-1])
 
 
 class Marginals(NamedTuple):
@@ -29,13 +87,16 @@ class Marginals(NamedTuple):
         Parameters.
     inference : BaseInference
         The inference.
-    n_directions : int
-        Number of groups of edges whose marginals are wanted; 0 for those of the sites.
+    tau : float
+        Temperature: 1 for marginals, 0 for the most probable configuration, one-hot.
+    arranged : callable
+        From batch and beliefs to a list of arrays, one an example: `of_sites`, or something of edges.
     """
 
     weights: Weights
     inference: BaseInference
-    n_directions: int = 0
+    tau: float = 1.0
+    arranged: Callable = of_sites
 
     def __call__(self, batch):
         """Infer the marginals of a batch.
@@ -47,51 +108,17 @@ class Marginals(NamedTuple):
 
         Returns
         -------
-        rows : ndarray of shape (n_nodes, n_classes) or (n_nodes, n_directions, n_classes, n_classes)
-            Marginals of each site, or of the edges that start there, nan where there is none.
-        node_ptr : ndarray of shape (n_examples + 1,)
-            Where the sites of each example start.
-        shapes : ndarray of shape (n_examples, 2)
-            Height and width of each example.
+        P : list of ndarray
+            What is wanted of each example.
         converged : bool
             Whether inference did, on all of them.
         """
-        graph, edges = batch.graph, self.n_directions > 0
         theta = potentials(self.weights, batch)
         if (batch.y >= 0).any():
             theta = clamp(theta, batch.y)
-        beliefs = self.inference.forward(graph, theta, edges=edges)
-        rows = beliefs.mu
-        if edges:
-            rows = np.full((graph.n_nodes, self.n_directions, *beliefs.edge_mu.shape[1:]), np.nan)
-            rows[graph.edges[:, 0], graph.table_group[graph.edge_table]] = beliefs.edge_mu
-        return rows, graph.node_ptr, graph.shapes, bool(beliefs.converged.all())
-
-
-def by_example(X, results, *, is_table):
-    """Cut the rows of each batch's result into examples.
-
-    Parameters
-    ----------
-    X : sequence of examples
-        What the results belong to.
-    results : list of tuple
-        What `Marginals` gave for each batch.
-    is_table : bool
-        Whether X is a table.
-
-    Returns
-    -------
-    P : sequence of ndarray
-        In the kind of container that X is.
-    """
-    if is_table:
-        return np.concatenate([rows for rows, *_ in results])
-    shaped = []
-    for rows, node_ptr, shapes, _ in results:
-        examples = np.split(rows, node_ptr[1:-1])
-        shaped += [one.reshape(*shape, *one.shape[1:]) for one, shape in zip(examples, shapes, strict=True)]
-    return like_container(X, shaped)
+        edges = self.arranged is not of_sites
+        beliefs = self.inference.forward(batch.field, theta, self.tau, edges=edges)
+        return self.arranged(batch, beliefs), bool(beliefs.converged.all())
 
 
 def map_examples(function, P):
@@ -114,7 +141,7 @@ def map_examples(function, P):
     return like_container(P, [function(p) for p in P])
 
 
-def lazy_accuracy(predict, X, y, sample_weight, missing_label):
+def lazy_accuracy(predict, X, y, sample_weight, missing_label, advice=""):
     """Compute the pooled accuracy of examples that are loaded when asked for, a few at a time.
 
     Parameters
@@ -129,6 +156,8 @@ def lazy_accuracy(predict, X, y, sample_weight, missing_label):
         Weight of each example.
     missing_label : object
         The value that stands for a hidden label.
+    advice : str, default=""
+        What to say of labels of a wrong shape.
 
     Returns
     -------
@@ -144,7 +173,7 @@ def lazy_accuracy(predict, X, y, sample_weight, missing_label):
         truth = Source(y, "y", some)
         for i, predicted in enumerate(predict(Source(X, "X", some))):
             labels = truth[i]
-            check_shape(labels, predicted.shape, truth.called(i), f"X[{some[i]}]")
+            check_shape(labels, predicted.shape, truth.called(i), f"X[{some[i]}]", advice)
             values, hidden = read_labels(labels, missing_label, truth.called(i))
             right += weight[some[i]] * np.count_nonzero((values == predicted) & ~hidden)
             total += weight[some[i]] * np.count_nonzero(~hidden)
@@ -164,32 +193,40 @@ def warn_of(problem, advice):
     warnings.warn(f"{problem}: {advice}.", ConvergenceWarning, stacklevel=5)
 
 
+#: How labels are decoded, and the temperature of the inference that this needs: the label of the largest
+#: marginal at every site, or the most probable configuration.
+DECODINGS = {"mpm": 1.0, "map": 0.0}
+
+
 class PredictionMixin:
     """What a fitted classifier of fields says of other examples."""
 
-    def _infer(self, X, Y, n_directions=0):
-        """Infer the marginals of the sites, or of the edges in so many directions."""
+    def _batches_of(self, X, Y=None):
+        """Put examples, and what is known of their labels, into batches; tell whether X is a table."""
         check_is_fitted(self)
-        if any_lazy(X, Y):
+        if any_lazy(X, Y, self._reads.is_example):
             # One example each: how many would go together is known only after they were loaded.
-            parts, is_table = [[i] for i in range(len(X))], False
-            batches = lazy_batches(X, Y, self._reading(), parts, np.ones(len(X)))
-        else:
-            fields = self._read(X, reset=False)
-            known = None
-            if Y is not None:
-                labels = Labels(Y, fields.shapes, missing_label=self.missing_label)
-                known = labels.encode(self.classes_)
-            chosen = partition(np.arange(len(fields.shapes)), fields.sizes)
-            weight = np.ones(len(fields.shapes))
-            batches, is_table = make_batches(fields, known, self._reading(), chosen, weight), fields.is_table
+            parts = [[i] for i in range(len(X))]
+            return lazy_batches(X, Y, self._reading(), parts, np.ones(len(X))), False
+        fields = self._read(X, reset=False)
+        known = None
+        if Y is not None:
+            advice = self._reads.advice
+            labels = Labels(Y, fields.shapes, missing_label=self.missing_label, advice=advice)
+            known = labels.encode(self.classes_)
+        chosen = partition(np.arange(len(fields.shapes)), fields.sizes)
+        weight = np.ones(len(fields.shapes))
+        return make_batches(fields, known, self._reading(), chosen, weight), fields.is_table
+
+    def _infer(self, X, Y, **wanted):
+        """Infer the marginals of the sites, or what else is wanted: see `Marginals`."""
+        batches, is_table = self._batches_of(X, Y)
         with self._workers() as run:
-            results = run(
-                Marginals(self._weights(), self.inference_, n_directions), batches, title="inference"
-            )
-        if not all(converged for *_, converged in results):
+            results = run(Marginals(self._weights(), self.inference_, **wanted), batches, title="inference")
+        if not all(converged for _, converged in results):
             warn_of(*self._not_inferred())
-        return by_example(X, results, is_table=is_table)
+        P = [p for some, _ in results for p in some]
+        return np.concatenate(P) if is_table else like_container(X, P)
 
     def predict_proba(self, X, Y=None):
         """Infer the marginals of every site.
@@ -228,7 +265,10 @@ class PredictionMixin:
             return map_examples(np.log, self.predict_proba(X, Y))
 
     def predict(self, X, Y=None):
-        """Predict the label of every site: the one of the largest marginal.
+        """Predict the label of every site.
+
+        That is the one of the largest marginal, or the one in the most probable configuration: see the
+        parameter `decoding`.
 
         Parameters
         ----------
@@ -242,7 +282,20 @@ class PredictionMixin:
         labels : sequence of ndarray
             Labels, in the kind of container that X is.
         """
-        return map_examples(lambda p: self.classes_[np.argmax(p, axis=-1)], self.predict_proba(X, Y))
+        check_is_fitted(self)
+        P = self._infer(X, Y, tau=DECODINGS[self._decoding()])
+        return map_examples(lambda p: self.classes_[np.argmax(p, axis=-1)], P)
+
+    def _decoding(self):
+        """Find how labels are decoded, and refuse what the inference cannot do."""
+        decoding = self.loss_.decoding if self.decoding == "auto" else self.decoding
+        if decoding == "map" and "max" not in self.inference_.tasks:
+            able = sorted(name for name, method in INFERENCE.items() if "max" in method.tasks)
+            raise ValueError(
+                f"decoding={self.decoding!r} needs an inference that can maximise, which "
+                f"{type(self.inference_).__name__} cannot: take one of {able}, or decoding='mpm'."
+            )
+        return decoding
 
     def score(self, X, y, sample_weight=None):
         """Compute the pooled accuracy: the share of labelled sites that are predicted right.
@@ -261,7 +314,8 @@ class PredictionMixin:
         score : float
             Accuracy.
         """
-        if any_lazy(X, y):
-            return lazy_accuracy(self.predict, X, y, sample_weight, self.missing_label)
+        if any_lazy(X, y, self._reads.is_example):
+            advice = self._reads.advice
+            return lazy_accuracy(self.predict, X, y, sample_weight, self.missing_label, advice)
         labels = self.predict(X)
         return pooled_accuracy(y, labels, missing_label=self.missing_label, sample_weight=sample_weight)

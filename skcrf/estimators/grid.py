@@ -1,21 +1,21 @@
 """Conditional random fields on images."""
 
 import math
-from functools import lru_cache
+from functools import lru_cache, partial
 from numbers import Integral
+from typing import NamedTuple
 
 import numpy as np
 from sklearn.base import clone
 from sklearn.utils import get_tags
 from sklearn.utils._param_validation import HasMethods, Options, StrOptions
-from sklearn.utils.validation import validate_data
 
-from skcrf._examples import Source, as_image, as_images, is_lazy, is_table
-from skcrf._workers import prefetched
 from skcrf.estimators._base import BaseFieldClassifier
-from skcrf.estimators._batches import Fields
+from skcrf.estimators._predicting import by_example
+from skcrf.estimators._reading import Images
+from skcrf.estimators._structures import BaseStructure, DirectedStructure
 from skcrf.features import EDGE_FEATURES, differences
-from skcrf.graph import lattice
+from skcrf.graph import families, lattice, mesh
 
 # Numbers that a transformer of edge features is fitted to, about: 128 MB.
 _NUMBERS_SEEN = 2**24
@@ -23,45 +23,32 @@ _NUMBERS_SEEN = 2**24
 _GRAPHS = 4
 
 
-class Lattices:
-    """Says which graph and edge features an image has; all that other machines need to know of the model.
+class BaseLattices(BaseStructure):
+    """Says which graph and edge features an image has.
 
     Parameters
     ----------
-    connectivity : {4, 8}
-        Number of neighbours of a pixel.
+    make : callable
+        From height, width and whether edges share tables to a graph.
     transformer : transformer or None
         What makes edge features of differences; None for no such features.
     n_edge_features : int
         Number of features of an edge.
     """
 
-    def __init__(self, connectivity, transformer, n_edge_features):
-        self.connectivity = connectivity
+    def __init__(self, make, transformer, n_edge_features):
         self.transformer = transformer
         self.n_edge_features = n_edge_features
         tied = transformer is None
         # Images of one size share their graph.
-        self.graph = lru_cache(_GRAPHS)(lambda shape: lattice(*shape, connectivity, tied=tied))
+        self._graph = lru_cache(_GRAPHS)(lambda shape: make(*shape, tied=tied))
 
-    def __reduce__(self):
-        return Lattices, (self.connectivity, self.transformer, self.n_edge_features)
+    def graph(self, outline):
+        """Make the graph of an image of this shape, as `BaseStructure` says."""
+        return self._graph(outline)
 
-    def edge_values(self, graph, X):
-        """Compute the features of the tables of an image.
-
-        Parameters
-        ----------
-        graph : Graph
-            Its graph.
-        X : ndarray of shape (n_nodes, n_features)
-            Its pixels.
-
-        Returns
-        -------
-        V : ndarray of shape (n_tables, n_edge_features)
-            Features.
-        """
+    def edge_values(self, graph, outline, X):
+        """Compute the features of the tables of an image, as `BaseStructure` says."""
         constant = np.ones((graph.n_tables, 1))
         if self.transformer is None or graph.n_edges == 0:
             return np.broadcast_to(constant, (graph.n_tables, self.n_edge_features))
@@ -70,7 +57,121 @@ class Lattices:
         return np.hstack([constant, made])
 
 
-class GridCRFClassifier(BaseFieldClassifier):
+class Lattices(BaseLattices):
+    """The lattices of a random field.
+
+    Parameters
+    ----------
+    connectivity : {4, 8}
+        Number of neighbours of a pixel.
+    transformer, n_edge_features
+        As for `BaseLattices`.
+    """
+
+    def __init__(self, connectivity, transformer, n_edge_features):
+        super().__init__(partial(lattice, connectivity=connectivity), transformer, n_edge_features)
+        self.connectivity = connectivity
+
+    def __reduce__(self):
+        return Lattices, (self.connectivity, self.transformer, self.n_edge_features)
+
+
+class Meshes(DirectedStructure, BaseLattices):
+    """The lattices of a directed model.
+
+    Parameters
+    ----------
+    parents : tuple of str
+        The neighbours of a pixel that are its parents.
+    n_states : int
+        Number of classes.
+    transformer, n_edge_features
+        As for `BaseLattices`.
+    """
+
+    def __init__(self, parents, n_states, transformer, n_edge_features):
+        super().__init__(partial(mesh, parents=parents), transformer, n_edge_features)
+        self.parents = parents
+        self.n_states = n_states
+        self._factors = lru_cache(_GRAPHS)(lambda shape: families(self.graph(shape), n_states))
+
+    def __reduce__(self):
+        return Meshes, (self.parents, self.n_states, self.transformer, self.n_edge_features)
+
+    def factors(self, graph, outlines=None):
+        """Make the factors of a batch, as `BaseStructure` says: large images of one size share them."""
+        if outlines is not None and len(outlines) == 1:
+            return self._factors(outlines[0])
+        return super().factors(graph)
+
+
+class Directions(NamedTuple):
+    """Arranges the marginals of pairs by the pixel they start from, and by direction.
+
+    Attributes
+    ----------
+    n_directions : int
+        Number of directions.
+    """
+
+    n_directions: int
+
+    def __call__(self, batch, beliefs):
+        """Cut the marginals of pairs into images.
+
+        Parameters
+        ----------
+        batch : Batch
+            The images.
+        beliefs : Beliefs
+            What inference gave.
+
+        Returns
+        -------
+        P : list of ndarray of shape (height, width, n_directions, n_classes, n_classes)
+            One an image, nan where there is no pair; of a table one array.
+        """
+        graph = batch.graph
+        rows = np.full((graph.n_nodes, self.n_directions, *beliefs.edge_mu.shape[1:]), np.nan)
+        rows[graph.edges[:, 0], graph.table_group[graph.edge_table]] = beliefs.edge_mu
+        return by_example(batch, rows)
+
+
+class BaseGridClassifier(BaseFieldClassifier):
+    """Base class of the classifiers of images: how these are read, and which features their edges have."""
+
+    _parameter_constraints = {
+        **BaseFieldClassifier._parameter_constraints,
+        "edge_features": [StrOptions(set(EDGE_FEATURES)), HasMethods(["fit", "transform"])],
+    }
+
+    _reads = Images()
+
+    def _fit_edge_features(self, fields):
+        named = isinstance(self.edge_features, str)
+        transformer = EDGE_FEATURES[self.edge_features] if named else self.edge_features
+        self.edge_transformer_, self.n_edge_features_ = None, 1
+        if transformer is None:
+            return
+        transformer = clone(transformer)
+        seen = [np.zeros((1, self.n_features_in_))]  # enough for what learns nothing
+        if get_tags(transformer).requires_fit:
+            seen = list(self._some_differences(fields))
+            if not seen:
+                return
+        made = transformer.fit_transform(np.concatenate(seen))
+        self.edge_transformer_, self.n_edge_features_ = transformer, 1 + made.shape[1]
+
+    def _some_differences(self, fields):
+        """Differences across the edges of images that are spread over all, as many as memory should hold."""
+        sizes = fields.sizes * (fields.sizes > 1) * self._n_groups * self.n_features_in_
+        every = max(1, math.ceil(sizes.sum() / _NUMBERS_SEEN))
+        for i in np.flatnonzero(sizes)[::every]:
+            X, _, outline = fields[i]
+            yield differences(self._structure.graph(outline), X)
+
+
+class GridCRFClassifier(BaseGridClassifier):
     """Conditional random field on images.
 
     Every pixel has a label. The model is a pairwise field on the lattice of pixels whose potentials are
@@ -110,6 +211,9 @@ class GridCRFClassifier(BaseFieldClassifier):
         mean loss of a labelled pixel.
     fit_intercept : bool, default=True
         Whether each class has a constant.
+    decoding : {"auto", "mpm", "map"}, default="auto"
+        What `predict` gives: "mpm" the label of the largest marginal at every pixel, "map" the most probable
+        label image, for which the inference has to be able to maximise. "auto" is what suits the loss.
     connectivity : {4, 8}, default=4
         Number of neighbours of a pixel.
     edge_features : {"bias", "contrast"} or transformer, default="bias"
@@ -180,9 +284,8 @@ class GridCRFClassifier(BaseFieldClassifier):
     """
 
     _parameter_constraints = {
-        **BaseFieldClassifier._parameter_constraints,
+        **BaseGridClassifier._parameter_constraints,
         "connectivity": [Options(Integral, {4, 8})],
-        "edge_features": [StrOptions(set(EDGE_FEATURES)), HasMethods(["fit", "transform"])],
     }
 
     def __init__(
@@ -195,6 +298,7 @@ class GridCRFClassifier(BaseFieldClassifier):
         init="auto",
         alpha=1e-3,
         fit_intercept=True,
+        decoding="auto",
         connectivity=4,
         edge_features="bias",
         max_iter=100,
@@ -215,6 +319,7 @@ class GridCRFClassifier(BaseFieldClassifier):
         self.init = init
         self.alpha = alpha
         self.fit_intercept = fit_intercept
+        self.decoding = decoding
         self.connectivity = connectivity
         self.edge_features = edge_features
         self.max_iter = max_iter
@@ -227,64 +332,13 @@ class GridCRFClassifier(BaseFieldClassifier):
         self.verbose = verbose
         self.random_state = random_state
 
-    def _read(self, X, *, reset):
-        if is_table(X):
-            X = validate_data(self, X, reset=reset, dtype=[np.float64, np.float32])
-            return Fields(X, [()] * len(X))
-        if is_lazy(X):
-            return self._read_lazily(X, reset=reset)
-        images = as_images(X, n_features=None if reset else self.n_features_in_)
-        if reset:
-            self.n_features_in_ = images[0].shape[2]
-            vars(self).pop("feature_names_in_", None)
-        return Fields(
-            [image.reshape(-1, image.shape[2]) for image in images],
-            [image.shape[:2] for image in images],
-        )
-
-    def _read_lazily(self, X, *, reset):
-        if len(X) == 0:
-            raise ValueError("X is empty: expected at least one image.")
-        source, shapes = Source(X, "X"), []
-        n_features, as_in = (None, "in X[0]") if reset else (self.n_features_in_, "in fit")
-        for i, example in enumerate(prefetched(source.__getitem__, range(len(source)))):
-            image = as_image(example, source.called(i), n_features, as_in)
-            n_features = image.shape[2]
-            shapes.append(image.shape[:2])
-        if reset:
-            self.n_features_in_ = n_features
-            vars(self).pop("feature_names_in_", None)
-        return Fields(source, shapes)
-
     @property
     def _structure(self):
         return Lattices(self.connectivity_, self.edge_transformer_, self.n_edge_features_)
 
     def _fit_edge_features(self, fields):
-        named = isinstance(self.edge_features, str)
-        transformer = EDGE_FEATURES[self.edge_features] if named else self.edge_features
         self.connectivity_ = self.connectivity
-        self.edge_transformer_, self.n_edge_features_ = None, 1
-        if transformer is None:
-            return
-        transformer = clone(transformer)
-        seen = [np.zeros((1, self.n_features_in_))]  # enough for what learns nothing
-        if get_tags(transformer).requires_fit:
-            seen = list(self._some_differences(fields))
-            if not seen:
-                return
-        made = transformer.fit_transform(np.concatenate(seen))
-        self.edge_transformer_, self.n_edge_features_ = transformer, 1 + made.shape[1]
-
-    def _some_differences(self, fields):
-        """Differences across the edges of images that are spread over all, as many as memory should hold."""
-        sizes = fields.sizes * (fields.sizes > 1) * self._n_groups * self.n_features_in_
-        every = max(1, math.ceil(sizes.sum() / _NUMBERS_SEEN))
-        for i in np.flatnonzero(sizes)[::every]:
-            X = fields.features[i]
-            if fields.is_lazy:
-                X = as_image(X, fields.features.called(i)).reshape(-1, self.n_features_in_)
-            yield differences(self._structure.graph(fields.shapes[i]), X)
+        super()._fit_edge_features(fields)
 
     @property
     def _n_groups(self):
@@ -307,4 +361,4 @@ class GridCRFClassifier(BaseFieldClassifier):
             neighbour in direction d (right, down, and with 8 neighbours down-right and down-left) has
             class b; nan where that neighbour is outside the image.
         """
-        return self._infer(X, Y, self._n_groups)
+        return self._infer(X, Y, arranged=Directions(self._n_groups))

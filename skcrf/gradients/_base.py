@@ -20,6 +20,8 @@ class BaseGradient(BaseInference):
     The class attributes are claims, and the test suite holds every class to them.
     """
 
+    #: Layouts of graphs that the strategy takes, where the inference does.
+    layouts = frozenset({"pairwise", "factor"})
     #: Whether the strategy differentiates truncated inference, ``tol=0``. If not, `wrap` refuses it.
     truncates = True
     #: Whether the strategy needs an inference that has `curvature`, and `wrap` refuses others.
@@ -54,6 +56,7 @@ class BaseGradient(BaseInference):
         wrapped.inference_ = inference
         for claim in ("tasks", "exact_on", "bound", "differentiates", "resumes", "reads_edges"):
             setattr(wrapped, claim, getattr(inference, claim))
+        wrapped.layouts = self.layouts & inference.layouts
         return wrapped
 
     def forward(self, graph, theta, tau=1.0, *, edges=False, tape=False, start=None):
@@ -77,6 +80,11 @@ class BaseGradient(BaseInference):
 
     def statistics(self, graph, beliefs):
         return self.inference_.statistics(graph, beliefs)
+
+    def _methods_for(self, layout):
+        from skcrf.gradients import GRADIENTS  # known once all strategies are
+
+        return [name for name, strategy in GRADIENTS.items() if layout in strategy.layouts]
 
     @abstractmethod
     def backward(self, beliefs, d_mu=None, d_edge_mu=None, d_log_z=None):
@@ -128,7 +136,8 @@ class StationaryGradient(BaseGradient):
     truncates = False
 
     def forward(self, graph, theta, tau=1.0, *, edges=False, tape=False, start=None):
-        summing = self.task_of(tau) == "sum"
+        self.inference_.task_of(graph, tau)  # what it refuses, it refuses in its own name
+        summing = self.task_of(graph, tau) == "sum"
         needs_edges = self.needs_curvature or self.inference_.reads_edges
         how = {"edges": edges or (summing and needs_edges), "tape": tape and not summing}
         beliefs = super().forward(graph, theta, tau, start=start, **how)

@@ -60,6 +60,7 @@ class Implicit(StationaryGradient):
     }
 
     needs_curvature = True
+    layouts = frozenset({"pairwise"})
 
     def __init__(self, solver="iterative", tol=1e-8, max_iter=10_000):
         self.solver = solver

@@ -15,8 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from skcrf.graph._packing import canonical_graph, owner
-from skcrf.graph._potentials import Potentials
-from skcrf.graph._structure import Graph
+from skcrf.graph._structure import Graph, without_edges
 
 
 class FactorGraph(NamedTuple):
@@ -74,6 +73,7 @@ class FactorGraph(NamedTuple):
     shapes: np.ndarray
     normalised: np.ndarray
 
+    layout = "factor"
     columns = {
         "cards": ("node",),
         "scope_ptr": ("edge", "link", "ptr"),
@@ -280,28 +280,21 @@ def as_factors(graph, n_states):
     )
 
 
-def factor_potentials(graph, tables, unary=None):
-    """Make potentials of one example from a table for each of the graph's tables.
-
-    Parameters
-    ----------
-    graph : FactorGraph
-        Structure.
-    tables : sequence of array-like
-        The potentials of each table, of any shape with as many entries.
-    unary : sequence of array-like of shape (card,), default=None
-        Potentials of each node; None for zeros.
-
-    Returns
-    -------
-    theta : Potentials
-        Unary potentials with -inf where a node has no such state, and flat tables.
-    """
-    states = np.arange(int(graph.cards.max(initial=1)))
-    padded = np.where(states < graph.cards[:, None], 0.0, -np.inf)
-    for node, values in enumerate(() if unary is None else unary):
-        padded[node, : graph.cards[node]] = values
-    flat = np.concatenate([np.zeros(0), *(np.ravel(table) for table in tables)]).astype(np.float64)
-    if len(flat) != graph.entry_ptr[-1]:
-        raise ValueError(f"tables have {len(flat)} entries, but the graph has {graph.entry_ptr[-1]}.")
-    return Potentials(padded, flat)
+@without_edges.register
+def _(graph: FactorGraph):
+    none, no_ptr = np.zeros(0, dtype=np.int64), np.zeros_like(graph.node_ptr)
+    return graph._replace(
+        scope_ptr=np.zeros(1, dtype=np.int64),
+        scope=none,
+        stride=none,
+        edge_ptr=no_ptr,
+        table_ptr=no_ptr,
+        edge_table=none,
+        entry_ptr=np.zeros(1, dtype=np.int64),
+        belief_ptr=np.zeros(1, dtype=np.int64),
+        table_group=none,
+        incident_ptr=np.zeros_like(graph.incident_ptr),
+        incident=none,
+        schedule=none,
+        normalised=np.zeros_like(graph.normalised),
+    )

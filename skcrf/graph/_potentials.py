@@ -1,5 +1,9 @@
-"""Potentials on a graph, and what can be done with them without inference."""
+"""Potentials on a graph, and what can be done with them without inference.
 
+What depends on the layout of the graph is dispatched on it; `_factor_potentials` has the other layout.
+"""
+
+from functools import singledispatch
 from typing import NamedTuple
 
 import numpy as np
@@ -15,7 +19,8 @@ class Potentials(NamedTuple):
     unary : ndarray of shape (n_nodes, n_states)
         ``theta(x_i)``; ``-inf`` forbids a state.
     tables : ndarray of shape (n_tables, n_states, n_states)
-        ``theta(x_i, x_j)``; the edges' tables are ``tables[graph.edge_table]``.
+        ``theta(x_i, x_j)``; the edges' tables are ``tables[graph.edge_table]``. Flat, (n_entries,), in the
+        layout of factors.
     """
 
     unary: np.ndarray
@@ -78,6 +83,7 @@ def augment(theta, y, cost=1.0):
     return theta._replace(unary=theta.unary + wrong * np.reshape(cost, (-1, 1)))
 
 
+@singledispatch
 def score(graph, theta, x):
     """Compute the score ``theta . f(x)`` of a configuration.
 
@@ -101,6 +107,7 @@ def score(graph, theta, x):
     return sum_by_example(unary, graph.node_example, graph) + sum_by_example(pairs, graph.edge_example, graph)
 
 
+@singledispatch
 def score_vjp(graph, theta, mu, d_score):
     """Compute the derivative of `score`: where the configuration has its ones.
 
@@ -137,6 +144,7 @@ def _add_pairs(graph, mu, d_score, tables):
                         tables[table, x, z] += mu[i, x] * mu[j, z] * d_score[example]
 
 
+@singledispatch
 def scaled(graph, theta, scale):
     """Multiply what has the layout of potentials by one number an example.
 
@@ -158,6 +166,7 @@ def scaled(graph, theta, scale):
     return Potentials(theta.unary * scale[graph.node_example, None], theta.tables * of_tables)
 
 
+@singledispatch
 def outer(graph, mu):
     """Compute the edge marginals of a field whose nodes are independent.
 
@@ -197,6 +206,7 @@ def sum_by_node(graph, values):
     return sums.astype(np.float64).reshape(graph.n_nodes, n_states)
 
 
+@singledispatch
 def sum_by_table(graph, values):
     """Sum over the edges that share a table.
 

@@ -5,7 +5,7 @@ contiguous (`node_ptr`, `edge_ptr`, `table_ptr`), so what is computed for an exa
 on which others it was packed with.
 """
 
-from functools import lru_cache
+from functools import lru_cache, singledispatch
 from typing import NamedTuple
 
 import numpy as np
@@ -52,6 +52,7 @@ class Graph(NamedTuple):
     node_order: np.ndarray
     shapes: np.ndarray
 
+    layout = "pairwise"
     columns = {
         "edges": ("edge", "node"),
         "node_ptr": ("example", "node", "ptr"),
@@ -115,6 +116,11 @@ class Graph(NamedTuple):
         return len(self.table_group)
 
     @property
+    def normalised(self):
+        """ndarray of shape (n_examples,): 0, since log_z is not known beforehand."""
+        return np.zeros(self.n_examples, dtype=np.int64)
+
+    @property
     def node_example(self):
         """ndarray of shape (n_nodes,): the example a node belongs to."""
         return owner(self.node_ptr)
@@ -165,6 +171,8 @@ def _single(n_nodes, edges, *, forward, tied_groups=None, node_order=None, shape
 # The neighbours of a pixel that make its edges, (down, right), by connectivity. Their order is the
 # order of the sweeps: right and left, down and up, then the diagonals.
 OFFSETS = {4: [(0, 1), (1, 0)], 8: [(0, 1), (1, 0), (1, 1), (1, -1)]}
+#: What a pixel is to such a neighbour: its parent in a Markov mesh. All of them come earlier, line by line.
+PARENTS = {"left": (0, 1), "above": (1, 0), "above_left": (1, 1), "above_right": (1, -1)}
 
 
 def lattice(height, width, connectivity=4, tied=True):
@@ -186,13 +194,33 @@ def lattice(height, width, connectivity=4, tied=True):
         written to.
     """
     make = _small_lattice if height * width <= _SMALL else _lattice
-    return make(height, width, connectivity, tied)
+    return make(height, width, tuple(OFFSETS[connectivity]), tied)
 
 
-def _lattice(height, width, connectivity, tied):
+def mesh(height, width, parents, tied=True):
+    """Make the Markov mesh of an image: a directed lattice, whose edges lead from parents to children.
+
+    Parameters
+    ----------
+    height, width : int
+        Size of the image.
+    parents : sequence of {"left", "above", "above_left", "above_right"}
+        The neighbours of a pixel that are its parents, which makes a group of edges each.
+    tied : bool, default=True
+        Whether all edges of a direction share one table.
+
+    Returns
+    -------
+    graph : Graph
+        The graph, as `lattice` makes it.
+    """
+    return _lattice(height, width, [PARENTS[parent] for parent in parents], tied)
+
+
+def _lattice(height, width, offsets, tied):
     node = np.arange(height * width).reshape(height, width)
     edges, groups, forward, n_edges = [], [], [], 0
-    for group, (down, right) in enumerate(OFFSETS[connectivity]):
+    for group, (down, right) in enumerate(offsets):
         first = node[: height - down, max(0, -right) : width - max(0, right)].ravel()
         edges.append(np.stack([first, first + down * width + right], axis=1))
         groups.append(np.full(len(first), group))
@@ -200,7 +228,8 @@ def _lattice(height, width, connectivity, tied):
         n_edges += len(first)
     row, column = np.divmod(node.ravel(), width)
     # No two neighbours have one colour, so that the nodes of a colour may be visited at once.
-    colour = (row + column) % 2 if connectivity == 4 else 2 * (row % 2) + column % 2
+    straight = all(0 in offset for offset in offsets)
+    colour = (row + column) % 2 if straight else 2 * (row % 2) + column % 2
     groups = np.concatenate(groups)
     graph = _single(
         height * width,
@@ -293,6 +322,7 @@ def isolated(n_examples):
     )
 
 
+@singledispatch
 def without_edges(graph):
     """Drop the edges: the graph of the independent model.
 

@@ -83,6 +83,8 @@ class BaseInference(BaseEstimator, ABC):
 
     #: Tasks the method can do: a subset of {"sum", "max", "mixed"}.
     tasks = frozenset({"sum"})
+    #: Layouts of graphs that it takes: a subset of {"pairwise", "factor"}.
+    layouts = frozenset({"pairwise"})
     #: Graphs on which the answer is exact: None, "forest" or "any".
     exact_on = None
     #: Which bound of the log-partition function `log_z` is at convergence: None, "upper" or "lower".
@@ -199,11 +201,13 @@ class BaseInference(BaseEstimator, ABC):
         """
         raise NotImplementedError(f"{type(self).__name__} does not tell the curvature of an objective.")
 
-    def task_of(self, tau):
-        """Name the task that a temperature asks for, or refuse it.
+    def task_of(self, graph, tau):
+        """Name the task that a temperature asks for, or refuse it or the graph.
 
         Parameters
         ----------
+        graph : Graph or FactorGraph
+            Structure of the batch.
         tau : float or ndarray of shape (n_nodes,)
             Temperature.
 
@@ -212,6 +216,11 @@ class BaseInference(BaseEstimator, ABC):
         task : {"sum", "max", "mixed"}
             The task.
         """
+        if graph.layout not in self.layouts:
+            raise ValueError(
+                f"{type(self).__name__} takes graphs of the layout {_words(self.layouts)}, but this one has "
+                f"the layout {graph.layout!r}: take {_words(self._methods_for(graph.layout))}."
+            )
         tau = np.asarray(tau, dtype=np.float64)
         if not np.isin(tau, (0.0, 1.0)).all():
             raise ValueError(f"tau must be 0 (maximise) or 1 (sum) at every node, got {tau!r}.")
@@ -222,3 +231,13 @@ class BaseInference(BaseEstimator, ABC):
                 f"but it can only do {sorted(self.tasks)}."
             )
         return task
+
+    def _methods_for(self, layout):
+        """Name the methods that take graphs of a layout."""
+        from skcrf.inference import INFERENCE  # known once all methods are
+
+        return [name for name, method in INFERENCE.items() if layout in method.layouts]
+
+
+def _words(names):
+    return " or ".join(repr(name) for name in sorted(names))

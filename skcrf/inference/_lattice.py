@@ -20,6 +20,7 @@ from skcrf.inference._crossing import hear, listen, tell
 from skcrf.inference._kinds import Kind, at_edges, first_edges, lattice_kinds, ranges, weights_by_line
 from skcrf.inference._lanes import exponentials, joint
 from skcrf.inference._pairs import expect_tables
+from skcrf.inference._reading import EdgeReader
 from skcrf.inference._sweeps import hear_all, sweeps, sweeps_vjp
 from skcrf.inference._tiles import Tiles, array_of, dimensions, messages_of, n_lines, rho_of, rho_of_tile
 
@@ -130,7 +131,7 @@ class _Adjoint(NamedTuple):
     moved: np.ndarray | None
 
 
-class LatticeEngine:
+class LatticeEngine(EdgeReader):
     """Messages on lattices of four or eight neighbours, undamped and with one weight a line.
 
     Parameters
@@ -170,7 +171,8 @@ class LatticeEngine:
 
     def __init__(self, plan, theta, maximise, kind):
         graph, n_labels, kind = plan.graph, theta.unary.shape[1], Kind.of(kind)
-        self.theta, self.measure = theta, plan.tol > 0
+        super().__init__(plan, theta)
+        self.measure = plan.tol > 0
         self.layouts = range(4 if kind.diagonals else 2)
         n_rows = 1 if n_labels == 2 and not kind.forbidden and not maximise else n_labels
         self.maximise = None if n_rows < n_labels else maximise

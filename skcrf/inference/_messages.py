@@ -1,8 +1,8 @@
-"""The methods that pass messages, by one of two engines: on lattices in tiles, on any graph edge by edge.
+"""The methods that pass messages, by one of three engines: in tiles on lattices, else by edges or factors.
 
 An engine holds a problem and knows: where messages `start`, the `step` that sends each of them once and its
 `step_vjp`, the `marginals` that messages mean and their `marginals_vjp`, the `expected_tables`, the
-logarithms of `messages` as rows numbered as `Graph` says and how to `enter` adjoints of such rows; a
+`edge_marginals` and `log_z` and how to differentiate them by `read_vjp`, how to `decode` a configuration; a
 `new_adjoint` of the potentials and how to `leave` from it to `Potentials`; and the `row_ptr` of the examples
 in its state.
 """
@@ -15,21 +15,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from sklearn.utils._param_validation import Interval
 
-from skcrf.graph import Graph, Potentials, canonical, outer, scaled, score, score_vjp
+from skcrf.graph import Graph, Potentials, as_factors, canonical, clamp, outer, scaled, score, score_vjp
 from skcrf.inference._base import BaseInference, Beliefs, check_possible
 from skcrf.inference._curvature import LocalCurvature
+from skcrf.inference._factor_engine import FactorEngine
 from skcrf.inference._fixed_point import ITERATION, Trace, iterate, reverse
 from skcrf.inference._lattice import LatticeEngine
-from skcrf.inference._pairwise import (
-    PairwiseEngine,
-    breadth_first,
-    decode,
-    read_dual,
-    read_dual_vjp,
-    read_edges,
-    read_nodes,
-    read_vjp,
-)
+from skcrf.inference._pairwise import PairwiseEngine
 from skcrf.inference._parts import backward_in_parts, forward_in_parts
 
 #: Constraints on the parameters of the methods that pass messages.
@@ -50,7 +42,7 @@ class Plan(NamedTuple):
     tape : bool
         Whether a tape is kept in any case.
     inward : ndarray of shape (n_edges,) or None
-        The messages that `read_dual` takes, if that is log_z; None if log_z is theta . mu + H(mu).
+        The messages along which trees are summed, if that sum is log_z; None if log_z is theta . mu + H(mu).
     """
 
     graph: Graph
@@ -99,14 +91,24 @@ class MessagePassing(BaseInference):
     def _plan(self, graph):
         """Choose how to pass messages: return a Plan."""
 
+    #: The engines for any graph that the method takes, by its layout.
+    _engines = {"pairwise": PairwiseEngine, "factor": FactorEngine}
+
     def _kinds(self, plan, theta):
-        """Choose an engine for each example: 0 is the one for any graph."""
+        """Choose an engine for each example: 0 is the one for any graph of its layout."""
+        if plan.graph.layout == "factor":
+            return np.zeros(plan.graph.n_examples, dtype=np.int64)
         return LatticeEngine.kinds(plan, theta)
 
     def forward(self, graph, theta, tau=1.0, *, edges=False, tape=False, start=None):
-        maximise = self.task_of(tau) == "max"
-        theta, plan = canonical(theta), self._plan(graph)
+        task = self.task_of(graph, tau)
+        theta = canonical(theta)
         _refuse_nan(graph, theta)
+        if task == "mixed":
+            chosen, n_iter, converged = self._choose(graph, theta, np.asarray(tau) == 0)
+            beliefs = self.forward(graph, clamp(theta, chosen), edges=edges, tape=tape)
+            return beliefs._replace(n_iter=beliefs.n_iter + n_iter, converged=beliefs.converged & converged)
+        maximise, plan = task == "max", self._plan(graph)
 
         def run(kind, graph, theta, selection):
             rho = plan.rho if selection is None else plan.rho[selection.edges]
@@ -114,7 +116,7 @@ class MessagePassing(BaseInference):
             if kind:
                 engine = LatticeEngine(part, theta, maximise, kind)
             else:
-                engine = PairwiseEngine(part, theta, maximise)
+                engine = self._engines[graph.layout](part, theta, maximise)
             resumed = start is not None and selection is None and start.fits(engine)
             trace = iterate(
                 engine.step,
@@ -134,6 +136,20 @@ class MessagePassing(BaseInference):
         # Only the batch knows the number of an example.
         check_possible(plan.graph, ~np.isnan(beliefs.mu[:, 0]))
         return beliefs
+
+    def _choose(self, graph, theta, maximised):
+        """Choose the states of some nodes by mixed-product messages; -1 at the others, which are summed out.
+
+        Also tells the iterations of each example and whether they converged.
+        """
+        if graph.layout == "pairwise":
+            graph = as_factors(graph, theta.unary.shape[1])
+            theta = theta._replace(tables=theta.tables.reshape(-1))
+        plan = self._plan(graph)
+        engine = FactorEngine(plan, theta, maximised)
+        how = {"max_iter": plan.max_iter, "tol": plan.tol, "tape": False}
+        trace = iterate(engine.step, engine.start(), graph.n_examples, **how)
+        return engine.decode(trace.state), trace.n_iter, trace.converged
 
     def start_of(self, beliefs):
         """Keep the messages of an answer.
@@ -168,14 +184,14 @@ def _refuse_nan(graph, theta):
     """Refuse what is not a number: comparisons would take it for anything."""
     if np.isnan(theta.unary.sum()) or np.isnan(theta.tables.sum()):
         check_possible(graph, ~np.isnan(theta.unary).any(axis=1))
-        tables = np.isnan(theta.tables).any(axis=(1, 2))
-        if tables.any():
-            check_possible(graph, graph.node_example != graph.table_example[np.argmax(tables)])
+        entries = np.isnan(theta.tables).reshape(len(theta.tables), -1).any(axis=1)
+        if entries.any():
+            check_possible(graph, graph.node_example != graph.examples_of["entry"][np.argmax(entries)])
 
 
 def _backward(beliefs, d_mu, d_edge_mu, d_log_z):
     plan, theta, engine, max_terms, trace = beliefs.state
-    graph, n_states = plan.graph, theta.unary.shape[1]
+    graph = plan.graph
     if trace is None:
         d_log_z = np.zeros(graph.n_examples) if d_log_z is None else d_log_z
         return score_vjp(graph, theta, beliefs.mu, d_log_z)
@@ -186,24 +202,9 @@ def _backward(beliefs, d_mu, d_edge_mu, d_log_z):
         if d_log_z is not None:  # at a fixed point the marginals are its derivative, D13 Eq 4
             d_read = scaled(graph, _statistics(beliefs), d_log_z)
     else:
-        messages = engine.messages(trace.state)
         d_log_z = np.zeros(graph.n_examples) if d_log_z is None else d_log_z
-        # At a fixed point both kinds of log_z are stationary, and have the marginals for a derivative.
-        of_dual = plan.inward is not None and trace.tape is not None
-        d_messages, d_read = read_vjp(
-            graph,
-            theta,
-            plan.rho,
-            messages,
-            read_nodes(graph, theta, plan.rho, messages),
-            d_mu,
-            np.empty((0, n_states, n_states)) if d_edge_mu is None else d_edge_mu,
-            np.zeros_like(d_log_z) if of_dual else d_log_z,
-            trace.tape is not None,
-        )
-        if of_dual:
-            read_dual_vjp(graph, theta, plan.rho, messages, plan.inward, d_log_z, d_messages, d_read)
-        d_state = engine.enter(d_messages)
+        through = trace.tape is not None
+        d_state, d_read = engine.read_vjp(trace.state, d_mu, d_edge_mu, d_log_z, through)
     step_vjp = partial(engine.step_vjp, adjoint)
     reverse(step_vjp, trace, d_state, engine.row_ptr, tol=plan.tol, max_terms=max_terms)
     d_theta = engine.leave(adjoint)
@@ -219,35 +220,24 @@ def _statistics(beliefs, *_):
     return Potentials(beliefs.mu.copy(), engine.expected_tables(trace.state))
 
 
+def exact_backward(beliefs, d_mu, d_edge_mu, d_log_z):
+    """Pull derivatives back where the answer is exact: that of log_z are the marginals, D13 Eq 4."""
+    if d_mu is not None or d_edge_mu is not None or d_log_z is None:
+        return _backward(beliefs, d_mu, d_edge_mu, d_log_z)
+    return scaled(beliefs.state.plan.graph, _statistics(beliefs), d_log_z)
+
+
 def _marginals(state, trace, edges):
-    mu = state.engine.marginals(trace.state)
-    state = state._replace(trace=trace)
-
-    @cache
-    def log_z():
-        if state.plan.inward is None:
-            return _read(state, edges=False)[0]
-        messages = state.engine.messages(trace.state)
-        return read_dual(state.plan.graph, state.theta, state.plan.rho, messages, state.plan.inward)
-
-    edge_mu = _read(state, edges=True)[1] if edges else None
-    return Beliefs(mu, edge_mu, log_z, trace.n_iter, trace.converged, state)
-
-
-def _read(state, *, edges):
-    """theta . mu + H(mu), and the marginals of edges if they are asked for."""
-    plan, theta, engine, _, trace = state
-    n_states = theta.unary.shape[1]
-    edge_mu = np.empty((plan.graph.n_edges if edges else 0, n_states, n_states))
-    messages = engine.messages(trace.state)
-    log_mu = read_nodes(plan.graph, theta, plan.rho, messages)
-    return read_edges(plan.graph, theta, plan.rho, messages, log_mu, edge_mu), edge_mu
+    engine = state.engine
+    mu = engine.marginals(trace.state)
+    edge_mu = engine.edge_marginals(trace.state) if edges else None
+    log_z = cache(partial(engine.log_z, trace.state))
+    return Beliefs(mu, edge_mu, log_z, trace.n_iter, trace.converged, state._replace(trace=trace))
 
 
 def _decoded(state, trace, edges):
     graph, theta = state.plan.graph, state.theta
-    order, _, _ = breadth_first(graph)
-    x = decode(graph, theta, state.engine.messages(trace.state), order)
+    x = state.engine.decode(trace.state)
     mu = np.eye(theta.unary.shape[1])[x]
     edge_mu = outer(graph, mu) if edges else None
     return Beliefs(mu, edge_mu, score(graph, theta, x), trace.n_iter, trace.converged, state)

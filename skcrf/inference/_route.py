@@ -63,7 +63,7 @@ def route_of(graph, theta, rho, *, maximise):
         What kernels need.
     """
     steps, run_ptr, example_ptr = _steps(graph)
-    first_edge, edge_factor = _distinct(graph, rho)
+    first_edge, edge_factor = distinct(graph, rho)
     if maximise:
         first_edge, edge_factor = first_edge[:0], np.full(graph.n_edges, -1)
     tables = theta.tables[graph.edge_table[first_edge]]
@@ -107,7 +107,7 @@ def _steps(graph):
 
 
 @kernel
-def _distinct(graph, rho):
+def distinct(graph, rho):
     """The different pairs of a table and a weight: an edge that has each, and the pair of each edge."""
     first_edge, edge_pair = np.empty(len(rho), np.int64), np.full(len(rho), -1)
     newest, older = np.full(len(graph.table_group), -1), np.empty(len(rho), np.int64)

@@ -9,12 +9,12 @@ import numpy as np
 from skcrf._numerics import inlined_kernel, kernel, vector_exp, vector_kernel, vector_log
 from skcrf.inference._route import RUN
 
-# Exponentials below 1e-304 are lost. Where a sum is not much larger, it is done again with care.
-_SMALL = 1e-200
+#: Exponentials below 1e-304 are lost. Where a sum is not much larger, it is done again with care.
+SMALL = 1e-200
 
 
 @inlined_kernel
-def _arrive(unary, weights, messages, node, first, last, own, out, at):
+def arrive(unary, weights, messages, node, first, last, own, out, at):
     """log e^theta(x_j) prod_d m_d(x_j)^rho_d / m_own(x_j) for node j, up to a constant; own = -1 for none.
 
     The maximum is 0, but all values are -inf where no state is possible.
@@ -38,13 +38,13 @@ def _arrive(unary, weights, messages, node, first, last, own, out, at):
 
 
 @vector_kernel
-def _exponentials(values, n, out):
+def exponentials(values, n, out):
     for i in range(n):
         out[i] = vector_exp(values[i])
 
 
 @vector_kernel
-def _logarithms(values, n):
+def logarithms(values, n):
     for i in range(n):
         values[i] = vector_log(values[i])
 
@@ -132,7 +132,7 @@ def _sum_with_care_vjp(share, side, power, d_out, at, d_cavity, d_tables, table)
 
 
 @inlined_kernel
-def _whole(n_rows, n_states):
+def whole(n_rows, n_states):
     """Count the numbers in some rows, up to the next whole vector."""
     return 4 * ((n_rows * n_states + 3) // 4)
 
@@ -161,14 +161,14 @@ def sweep(route, graph, theta, rho, damping, maximise, measure, messages, active
             for at in range(n_sent):
                 p = start + at
                 node, first, last, own = steps[p, 0], steps[p, 1], steps[p, 2], steps[p, 3]
-                _arrive(unary, weights, messages, node, first, last, own, cavity, at)
+                arrive(unary, weights, messages, node, first, last, own, cavity, at)
             if not maximise:
-                _exponentials(cavity_flat, _whole(n_sent, n_states), scaled_flat)
+                exponentials(cavity_flat, whole(n_sent, n_states), scaled_flat)
                 for at in range(n_sent):
                     message = steps[start + at, 5]
                     least = _sum(factors, edge_factor[message >> 1], message & 1, scaled, new, at)
-                    safe[at] = least > _SMALL
-                _logarithms(new_flat, _whole(n_sent, n_states))
+                    safe[at] = least > SMALL
+                logarithms(new_flat, whole(n_sent, n_states))
             for at in range(n_sent):
                 position, message = steps[start + at, 4], steps[start + at, 5]
                 if not safe[at]:
@@ -209,15 +209,15 @@ def sweep_vjp(route, graph, theta, rho, damping, before, messages, active, d_mes
             for at in range(n_sent):
                 p = start + at
                 node, first, last, own = steps[p, 0], steps[p, 1], steps[p, 2], steps[p, 3]
-                _arrive(unary, weights, messages, node, first, last, own, cavity, at)
-            _exponentials(cavity_flat, _whole(n_sent, n_states), scaled_flat)
+                arrive(unary, weights, messages, node, first, last, own, cavity, at)
+            exponentials(cavity_flat, whole(n_sent, n_states), scaled_flat)
             # Last first also within a run: a message may have been made of what a later one was before.
             for at in range(n_sent - 1, -1, -1):
                 p = start + at
                 node, first, last, own = steps[p, 0], steps[p, 1], steps[p, 2], steps[p, 3]
                 position, edge, side = steps[p, 4], steps[p, 5] >> 1, steps[p, 5] & 1
                 table, factor, power = edge_table[edge], edge_factor[edge], 1.0 / rho[edge]
-                safe = _sum(factors, factor, side, scaled, sums, at) > _SMALL
+                safe = _sum(factors, factor, side, scaled, sums, at) > SMALL
                 if not safe:
                     _sum_with_care(tables, table, side, power, False, cavity, at, share, sums)
                 # The derivative of subtracting the maximum. In exact arithmetic the sum is 0, but what
@@ -250,8 +250,8 @@ def marginals(graph, theta, weights, messages):
     cavity, mu = np.empty_like(unary), np.empty_like(unary)
     for node in range(len(mu)):
         first, last = incident_ptr[node], incident_ptr[node + 1]
-        _arrive(unary, weights, messages, node, first, last, -1, cavity, node)
-    _exponentials(cavity.reshape(-1), cavity.size, mu.reshape(-1))
+        arrive(unary, weights, messages, node, first, last, -1, cavity, node)
+    exponentials(cavity.reshape(-1), cavity.size, mu.reshape(-1))
     for node in range(len(mu)):
         total = 0.0
         for x in range(mu.shape[1]):

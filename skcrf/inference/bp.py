@@ -6,11 +6,15 @@ from skcrf.inference._messages import PASSING, MessagePassing, Plan
 
 
 class BP(MessagePassing):
-    """Loopy belief propagation: sum-product, or max-product where it maximises.
+    """Loopy belief propagation: sum-product, max-product where it maximises, or mixed-product.
 
     D13 Eq 18 with every ``rho = 1``. Exact on forests once messages have crossed them; elsewhere an
     approximation that often works well, without a bound and without a promise to converge. On a chain one
     iteration is enough, on a lattice an iteration sweeps right, left, down and up.
+
+    Where some nodes are maximised and others summed out (`tau` is an array), messages to a node that is
+    summed out come from those states alone of maximised ones that are best by their own belief. Then the
+    maximised nodes are fixed, and beliefs and derivatives are those of the others given them.
 
     Parameters
     ----------
@@ -27,6 +31,10 @@ class BP(MessagePassing):
     TRW : The reweighted kind, with a convex objective and a bound.
     Tree : Exact on forests in one go.
 
+    Notes
+    -----
+    The mixed-product messages are those of Liu and Ihler, "Variational algorithms for marginal MAP", 2013.
+
     Examples
     --------
     >>> import numpy as np
@@ -42,7 +50,8 @@ class BP(MessagePassing):
 
     _parameter_constraints = PASSING
 
-    tasks = frozenset({"sum", "max"})
+    tasks = frozenset({"sum", "max", "mixed"})
+    layouts = frozenset({"pairwise", "factor"})
     exact_on = "forest"
 
     def __init__(self, max_iter=10, tol=0.0, damping=0.0):

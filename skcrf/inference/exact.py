@@ -65,7 +65,7 @@ class Exact(BaseInference):
         self.max_memory = max_memory
 
     def forward(self, graph, theta, tau=1.0, *, edges=False, tape=False):
-        self.task_of(tau)
+        self.task_of(graph, tau)
         theta = canonical(theta)
         factors = graph if isinstance(graph, FactorGraph) else as_factors(graph, theta.unary.shape[1])
         kind, known = _kinds(theta, tau)

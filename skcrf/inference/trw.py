@@ -1,6 +1,6 @@
 """Tree-reweighted belief propagation."""
 
-from functools import lru_cache
+from functools import lru_cache, singledispatch
 from numbers import Real
 
 import numpy as np
@@ -9,6 +9,8 @@ from scipy.sparse.csgraph import minimum_spanning_tree
 from sklearn.base import clone
 from sklearn.utils._param_validation import Interval, StrOptions
 
+from skcrf.graph import FactorGraph
+from skcrf.inference._covers import covering_weights
 from skcrf.inference._fixed_point import may_resume
 from skcrf.inference._messages import PASSING, MessagePassing, Plan
 
@@ -24,7 +26,8 @@ class TRW(MessagePassing):
     rho : float, array-like of shape (n_edges,) or "auto", default="auto"
         Weight of each edge, above 0 and at most 1; an array has one for each edge of an example, or of the
         whole batch. "auto" takes a spanning-tree distribution of the graph at hand: in closed form on
-        lattices, by covering the graph with trees elsewhere; it is 1 on forests, where the method is exact.
+        lattices, by covering the graph with trees elsewhere, or with sets of factors that have no cycle; it
+        is 1 on forests, where the method is exact.
         On lattices, 0.5 for all edges with 4 neighbours and 0.25 with 8 are those of a distribution over
         forests, for which `log_z` is a bound as well.
     max_iter : int, default=10
@@ -55,6 +58,7 @@ class TRW(MessagePassing):
         **PASSING,
     }
 
+    layouts = frozenset({"pairwise", "factor"})
     exact_on = "forest"
     bound = "upper"
 
@@ -94,13 +98,15 @@ class TRW(MessagePassing):
         return np.tile(rho, graph.n_examples)
 
 
+@singledispatch
 def spanning_tree_weights(graph):
     """Compute the probability of each edge in a distribution over spanning trees.
 
     Parameters
     ----------
-    graph : Graph
-        Any graph; where it is not connected, trees become forests.
+    graph : Graph or FactorGraph
+        Any graph; where it is not connected, trees become forests, and where it has factors, sets of factors
+        without cycles.
 
     Returns
     -------
@@ -117,6 +123,11 @@ def spanning_tree_weights(graph):
             nodes = graph.node_ptr[example : example + 2]
             rho[part] = _covering_weights(int(nodes[1] - nodes[0]), (graph.edges[part] - nodes[0]).tobytes())
     return rho
+
+
+@spanning_tree_weights.register
+def _(graph: FactorGraph):
+    return covering_weights(graph)
 
 
 @lru_cache(maxsize=4)

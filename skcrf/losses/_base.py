@@ -4,6 +4,8 @@ from abc import ABC, abstractmethod
 
 from sklearn.base import BaseEstimator
 
+from skcrf.graph import scaled
+
 
 class BaseLoss(BaseEstimator, ABC):
     """Base class of all losses.
@@ -29,6 +31,9 @@ class BaseLoss(BaseEstimator, ABC):
     site_weighted = False
     #: What a fit starts from where the user does not say: "independent", or the loss to minimise first.
     starts_from = "independent"
+    #: How labels are predicted where the user does not say: "mpm", the label of the largest marginal at every
+    #: site, or "map", the most probable configuration.
+    decoding = "mpm"
 
     def __call__(self, inference, graph, theta, y, site_weight=None):
         """Evaluate the loss and its derivative.
@@ -44,7 +49,7 @@ class BaseLoss(BaseEstimator, ABC):
         y : ndarray of shape (n_nodes,)
             Labels, -1 where hidden.
         site_weight : ndarray of shape (n_nodes,), default=None
-            Weight of each site, for losses that are sums over sites.
+            Weight of each site, for losses that are sums over sites; any where examples have one site each.
 
         Returns
         -------
@@ -55,12 +60,16 @@ class BaseLoss(BaseEstimator, ABC):
         converged : ndarray of shape (n_examples,)
             Whether the inference did; True for losses without one.
         """
-        if site_weight is not None and not self.site_weighted:
+        if site_weight is None or self.site_weighted:
+            return self._evaluate(inference, graph, theta, y, site_weight)
+        if graph.n_nodes > graph.n_examples:
             raise ValueError(
                 f"{type(self).__name__} is not a sum over sites, so that sites have no weights: "
                 "leave class_weight at None or take another loss."
             )
-        return self._evaluate(inference, graph, theta, y, site_weight)
+        # Where an example is one site, the weight of the site is that of the example.
+        value, d_theta, converged = self._evaluate(inference, graph, theta, y, None)
+        return value * site_weight, scaled(graph, d_theta, site_weight), converged
 
     @abstractmethod
     def _evaluate(self, inference, graph, theta, y, site_weight):

@@ -19,7 +19,8 @@ class Likelihood(BaseLoss):
     The true likelihood where the inference is exact, the surrogate likelihood where it is not, and the
     truncated one (D13 section 7.3) where it is truncated: then give it iterations enough, as with too few
     it diverges. Hidden labels are summed out: the loss is the difference of two log-partition functions,
-    of which one has the labels clamped (Eq 21).
+    of which one has the labels clamped (Eq 21). In a directed model the other is known to be 0: where all
+    labels are known, no inference is called, and the loss is convex.
 
     See Also
     --------
@@ -109,9 +110,11 @@ def _mean_field_beside(inference):
 def _difference(inference, clamped_inference, graph, theta, y):
     """log_z of the free field minus log_z with the labels clamped (D13 Eq 21), derivative, convergence."""
     counts = (sum_by_example(y >= 0, graph.node_example, graph) > 0).astype(np.float64)
+    log_z, d_clamped, converged = _clamped(clamped_inference, graph, theta, y, counts)
+    if graph.normalised.all():  # a directed model, of which the free log_z is 0 whatever theta is
+        return -counts * log_z, Potentials(-d_clamped.unary, -d_clamped.tables), converged
     free = inference.forward(graph, theta)
     d_free = inference.backward(free, d_log_z=counts)
-    log_z, d_clamped, converged = _clamped(clamped_inference, graph, theta, y, counts)
     d_theta = Potentials(d_free.unary - d_clamped.unary, d_free.tables - d_clamped.tables)
     return counts * (free.log_z - log_z), d_theta, free.converged & converged
 

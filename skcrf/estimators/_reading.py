@@ -1,0 +1,117 @@
+"""How what users hold becomes examples, one at a time: the same is done where they are loaded late."""
+
+from abc import ABC, abstractmethod
+from typing import NamedTuple
+
+import numpy as np
+
+from skcrf._examples import as_image, has_axes
+
+
+class Example(NamedTuple):
+    """One validated example.
+
+    Attributes
+    ----------
+    X : ndarray or CSR matrix of shape (n_sites, n_features)
+        Features of the sites.
+    shape : tuple
+        The shape of its labels.
+    outline : hashable
+        All that its graph depends on: the shape, or an object that is made for this example alone.
+    """
+
+    X: np.ndarray
+    shape: tuple
+    outline: object
+
+
+class BaseReader(ABC):
+    """Reads examples, and refuses those that do not go together.
+
+    It is sent to where examples are loaded, and never changes.
+
+    Parameters
+    ----------
+    n_features : int, default=None
+        Number of features that a site must have; None for any.
+    as_in : str, default="in fit"
+        Where that number comes from, for messages.
+    """
+
+    #: What examples are called in messages, one and many.
+    one, many = "example", "examples"
+    #: What is said of labels that have a wrong shape.
+    advice = ""
+
+    def __init__(self, n_features=None, as_in="in fit"):
+        self.n_features = n_features
+        self.as_in = as_in
+
+    @abstractmethod
+    def __call__(self, example, name):
+        """Validate one example.
+
+        Parameters
+        ----------
+        example : object
+            What the user passed.
+        name : str
+            What to call it in messages.
+
+        Returns
+        -------
+        example : Example
+            The same, as arrays.
+        """
+
+    def like(self, example):
+        """Make the reader of the examples that follow a first one.
+
+        Parameters
+        ----------
+        example : Example
+            The first one.
+
+        Returns
+        -------
+        reader : BaseReader
+            What refuses examples that differ from it in what they all must have in common.
+        """
+        return type(self)(example.X.shape[1], "in X[0]")
+
+    def is_example(self, item):
+        """Tell whether an item of a list is an example, and not a row of a table.
+
+        Parameters
+        ----------
+        item : object
+            The item.
+
+        Returns
+        -------
+        is_example : bool
+            Whether it is.
+        """
+        return has_axes(item)
+
+
+class Images(BaseReader):
+    """Reads images of shape (height, width) or (height, width, n_features).
+
+    Parameters
+    ----------
+    n_features : int, default=None
+        Number of features that a pixel must have; None for any.
+    as_in : str, default="in fit"
+        Where that number comes from, for messages.
+    """
+
+    one, many = "image", "images"
+    advice = "images are (height, width, n_features), labels (height, width), one image is [image]."
+
+    def __call__(self, example, name):
+        """Validate one image, as `BaseReader` says."""
+        image = as_image(example, name, self.n_features, self.as_in)
+        shape = image.shape[:2]
+        return Example(image.reshape(-1, image.shape[2]), shape, shape)

@@ -1,0 +1,74 @@
+"""What graph an example has, which features its edges have, and whether the model is directed."""
+
+from abc import ABC, abstractmethod
+
+from skcrf.graph import families
+
+
+class BaseStructure(ABC):
+    """Says which graph and edge features an example has; all that other machines need to know of the model.
+
+    It can be pickled, and has the attribute `n_edge_features`, the number of features of a table.
+    """
+
+    @abstractmethod
+    def graph(self, outline):
+        """Make the graph of an example.
+
+        Parameters
+        ----------
+        outline : hashable
+            What the reader says of it.
+
+        Returns
+        -------
+        graph : Graph
+            The graph.
+        """
+
+    @abstractmethod
+    def edge_values(self, graph, outline, X):
+        """Compute the features of the tables of an example.
+
+        Parameters
+        ----------
+        graph : Graph
+            Its graph.
+        outline : hashable
+            What the reader says of it.
+        X : ndarray or CSR matrix of shape (n_nodes, n_features)
+            Features of its sites.
+
+        Returns
+        -------
+        V : ndarray of shape (n_tables, n_edge_features)
+            Features.
+        """
+
+    def factors(self, graph, outlines=None):
+        """Make the factors that inference sees of a directed model.
+
+        Parameters
+        ----------
+        graph : Graph
+            The graph of a batch.
+        outlines : list of hashable, default=None
+            What the reader says of its examples; None for the rows of a table.
+
+        Returns
+        -------
+        factors : FactorGraph or None
+            The factors; None where the model is not directed, and inference sees the graph.
+        """
+        return None
+
+
+class DirectedStructure(BaseStructure):
+    """A structure whose edges lead from parents to children.
+
+    It has the attribute `n_states`, the number of classes.
+    """
+
+    def factors(self, graph, outlines=None):
+        """Make the factors of a batch, as `BaseStructure` says."""
+        return families(graph, self.n_states)

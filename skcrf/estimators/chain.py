@@ -1,0 +1,310 @@
+"""Conditional random fields on sequences."""
+
+from collections.abc import Mapping
+from functools import lru_cache
+
+import numpy as np
+from sklearn.feature_extraction import DictVectorizer
+
+from skcrf._examples import as_rows, has_axes
+from skcrf.estimators._base import BaseFieldClassifier
+from skcrf.estimators._predicting import of_edges
+from skcrf.estimators._reading import BaseReader, Example
+from skcrf.estimators._structures import BaseStructure
+from skcrf.graph import chain
+
+# Graphs are kept for the next sequences of their lengths.
+_chain = lru_cache(maxsize=64)(chain)
+
+
+def _is_named(item):
+    """Tell whether an item of a sequence names its features: a dictionary, or a list of names."""
+    names = isinstance(item, (list, tuple, set)) and all(isinstance(name, str) for name in item)
+    return isinstance(item, Mapping) or names
+
+
+class Sequences(BaseReader):
+    """Reads sequences: arrays, sparse matrices, or lists of dictionaries of features.
+
+    Parameters
+    ----------
+    n_features : int, default=None
+        Number of features that an item must have; None for any.
+    as_in : str, default="in fit"
+        Where that number comes from, for messages.
+    vectorizer : DictVectorizer, default=None
+        Fitted, for dictionaries; None for arrays.
+    """
+
+    one, many = "sequence", "sequences"
+    advice = "sequences are (length, n_features), labels (length,), one sequence is [sequence]."
+
+    def __init__(self, n_features=None, as_in="in fit", vectorizer=None):
+        super().__init__(n_features, as_in)
+        self.vectorizer = vectorizer
+
+    def __call__(self, example, name):
+        """Validate one sequence, as `BaseReader` says."""
+        named = self.is_named(example)
+        if named != (self.vectorizer is not None):
+            found, expected = ("names its features", "arrays") if named else ("is an array", "dictionaries")
+            raise TypeError(f"{name} {found}, but {expected} are expected, as {self.as_in}.")
+        if named:
+            example = self.vectorizer.transform(checked_names(example, name))
+        rows = as_rows(example, name, self.n_features, self.as_in)
+        return Example(rows, rows.shape[:1], rows.shape[:1])
+
+    def like(self, example):
+        """Make the reader of the sequences that follow a first one, as `BaseReader` says."""
+        return Sequences(example.X.shape[1], "in X[0]", self.vectorizer)
+
+    def is_example(self, item):
+        """Tell whether an item of a list is a sequence, as `BaseReader` says."""
+        return has_axes(item) or self.is_named(item)
+
+    def is_named(self, example):
+        """Tell whether a sequence is a list of items that name their features."""
+        return isinstance(example, (list, tuple)) and len(example) > 0 and _is_named(example[0])
+
+
+def checked_names(sequence, name):
+    """Make dictionaries of a sequence whose items name their features.
+
+    Parameters
+    ----------
+    sequence : list of dict or of list of str
+        The items; the names in a list have the value 1.
+    name : str
+        What to call the sequence in messages.
+
+    Returns
+    -------
+    items : list of dict
+        Features of each item: numbers, bools, strings or lists of strings by name.
+    """
+    items = []
+    for i, item in enumerate(sequence):
+        if not _is_named(item):
+            raise TypeError(f"{name}[{i}] is {item!r}, expected a dictionary of features.")
+        item = item if isinstance(item, Mapping) else dict.fromkeys(item, 1.0)
+        for feature, value in item.items():
+            if isinstance(value, Mapping):
+                raise TypeError(
+                    f"{name}[{i}][{feature!r}] is a dictionary, expected a number, a bool or a string: "
+                    f"give its parts names of their own, such as '{feature}:{next(iter(value), '')}'."
+                )
+        items.append(item)
+    return items
+
+
+class Chains(BaseStructure):
+    """Says that the graph of a sequence is a chain, whose edges share one table."""
+
+    n_edge_features = 1
+
+    def graph(self, outline):
+        """Make the graph of a sequence, as `BaseStructure` says."""
+        return _chain(*outline)
+
+    def edge_values(self, graph, outline, X):
+        """Give the feature of the table of a sequence, a constant.
+
+        Parameters
+        ----------
+        graph : Graph
+            Its graph.
+        outline : tuple
+            Its length.
+        X : ndarray or CSR matrix of shape (length, n_features)
+            Its features.
+
+        Returns
+        -------
+        V : ndarray of shape (n_tables, 1)
+            Ones.
+        """
+        return np.ones((graph.n_tables, 1))
+
+
+class ChainCRFClassifier(BaseFieldClassifier):
+    """Conditional random field on sequences: a linear chain.
+
+    Every item of a sequence has a label. The model is a chain whose potentials are linear in the features of
+    items, and that has a weight for each pair of labels that may follow one another. By default it is learned
+    by maximum likelihood; marginals (forward-backward) and the most probable labels (Viterbi) are exact.
+
+    X is a sequence of sequences, which may differ in length: arrays of shape (length, n_features), CSR
+    matrices of that shape, whose products stay sparse, or lists of dictionaries of features, from names to
+    numbers, bools or strings, for which a `DictVectorizer` is fitted inside; names alone, in a list, have the
+    value 1. y is a sequence of label sequences of shape (length,), ints or strings. Each may be a sequence
+    that loads an example when asked for it. A plain table X of shape (n_samples, n_features) with labels y
+    of shape (n_samples,) means sequences of one item each, and the model is multinomial logistic regression.
+
+    Parameters
+    ----------
+    inference : str or BaseInference, default="tree"
+        How marginals are computed, in learning and in prediction alike. By default the exact ones, by one
+        pass in each direction.
+    loss : str or BaseLoss, default="likelihood"
+        What is minimised: a name in `skcrf.losses.LOSSES`, or an instance.
+    gradient : str or BaseGradient, default="backprop"
+        How the loss is differentiated through the inference.
+    optimizer : {"lbfgs", "adam"} or BaseOptimizer, default="lbfgs"
+        How the loss is minimised.
+    schedule : {"at_once", "doubling"} or BaseSchedule, default="at_once"
+        What the optimizer sees of the training set. "doubling" starts with a few sequences, and then takes
+        twice as many for half as many iterations until it has all.
+    init : {"auto", "independent", "zeros"}, the name of a loss or a fitted estimator, default="auto"
+        Where the optimizer starts: from the model without edges, from zeros, from the model that another loss
+        finds, or from the weights of another estimator of fields. "auto" is what suits the loss. A start that
+        has to be fitted is fitted by `optimizer`, or by L-BFGS where that needs mini-batches. In the first
+        call of `partial_fit` "auto" means zeros; other starts are fitted to the examples of that call.
+    alpha : float, default=1e-3
+        Strength of the ridge penalty ``alpha / 2 (||coef_||^2 + ||edge_coef_||^2)``, relative to the
+        mean loss of a labelled item.
+    fit_intercept : bool, default=True
+        Whether each class has a constant.
+    decoding : {"auto", "mpm", "map"}, default="auto"
+        What `predict` gives: "mpm" the label of the largest marginal of every item, "map" the most probable
+        sequence of labels, for which the inference has to be able to maximise. "auto" is what suits the loss.
+    max_iter : int, default=100
+        Iterations of the optimizer at most, in each stage of a fit. A start that has to be fitted, see
+        `init`, has as many of its own.
+    tol : float, default=1e-4
+        Tolerance of the optimizer.
+    missing_label : object, default=None
+        The value in y that stands for a hidden label. Masked entries of y are hidden in any case.
+    class_weight : dict, "balanced" or None, default=None
+        Weights of the classes, for losses that are sums over items, such as "univariate_logistic".
+    classes : array-like of shape (n_classes,), default=None
+        All labels, for training sets that may lack some; None for those in y.
+    n_jobs : int, default=None
+        Number of threads. The result does not depend on it. Under ``joblib.parallel_config(backend="dask")``
+        the workers of the cluster do the work instead.
+    warm_start : bool, default=False
+        Whether `fit` starts from the weights of the last fit.
+    verbose : int, default=0
+        Whether to print the objective in each iteration, of the start too; from 2 on also how many of its
+        batches are done, in evaluations that take seconds. See `set_callbacks` for progress bars.
+    random_state : int, RandomState instance or None, default=None
+        Seed of mini-batch optimizers, and of the sequences that schedule "doubling" draws.
+
+    Attributes
+    ----------
+    classes_ : ndarray of shape (n_classes,)
+        Labels, sorted.
+    n_features_in_ : int
+        Number of features of an item.
+    vectorizer_ : DictVectorizer or None
+        What makes numbers of dictionaries, and knows the names of the features; None where X is arrays.
+    coef_ : ndarray of shape (n_classes, n_features_in_)
+        Weights of the features of items.
+    intercept_ : ndarray of shape (n_classes,)
+        Constants.
+    edge_coef_ : ndarray of shape (1, n_classes, n_classes)
+        Weights of pairs: ``edge_coef_[0, a, b]`` is that of label b after label a.
+    n_iter_ : int
+        Iterations of the optimizer, without those of the start.
+    loss_curve_ : list of float
+        The objective after each iteration.
+    converged_ : bool
+        Whether optimizer and inference converged.
+
+    See Also
+    --------
+    GraphCRFClassifier : The same on graphs.
+    skcrf.metrics.sequence_accuracy_score : The share of sequences that are all right.
+
+    Examples
+    --------
+    >>> from skcrf import ChainCRFClassifier
+    >>> X = [[{"word": "the"}, {"word": "dog"}], [{"word": "a"}, {"word": "dog"}, {"word": "barks"}]]
+    >>> y = [["DET", "NOUN"], ["DET", "NOUN", "VERB"]]
+    >>> est = ChainCRFClassifier().fit(X, y)
+    >>> est.predict([[{"word": "the"}, {"word": "cat"}]])
+    [array(['DET', 'NOUN'], dtype='<U4')]
+    """
+
+    _reads = Sequences()
+
+    def __init__(
+        self,
+        inference="tree",
+        loss="likelihood",
+        gradient="backprop",
+        optimizer="lbfgs",
+        schedule="at_once",
+        init="auto",
+        alpha=1e-3,
+        fit_intercept=True,
+        decoding="auto",
+        max_iter=100,
+        tol=1e-4,
+        missing_label=None,
+        class_weight=None,
+        classes=None,
+        n_jobs=None,
+        warm_start=False,
+        verbose=0,
+        random_state=None,
+    ):
+        self.inference = inference
+        self.loss = loss
+        self.gradient = gradient
+        self.optimizer = optimizer
+        self.schedule = schedule
+        self.init = init
+        self.alpha = alpha
+        self.fit_intercept = fit_intercept
+        self.decoding = decoding
+        self.max_iter = max_iter
+        self.tol = tol
+        self.missing_label = missing_label
+        self.class_weight = class_weight
+        self.classes = classes
+        self.n_jobs = n_jobs
+        self.warm_start = warm_start
+        self.verbose = verbose
+        self.random_state = random_state
+
+    def _start_reading(self, X):
+        if not self._reads.is_named(X[0]):
+            return self._reads
+        items = (
+            item for i, x in enumerate(X) if self._reads.is_named(x) for item in checked_names(x, f"X[{i}]")
+        )
+        return Sequences(vectorizer=DictVectorizer().fit(items))
+
+    @property
+    def _reader(self):
+        return Sequences(self.n_features_in_, vectorizer=self.vectorizer_)
+
+    @property
+    def _structure(self):
+        return Chains()
+
+    def _fit_edge_features(self, fields):
+        self.vectorizer_ = fields.reader.vectorizer
+        self.n_edge_features_ = Chains.n_edge_features
+
+    @property
+    def _n_groups(self):
+        return 1
+
+    def predict_edge_proba(self, X, Y=None):
+        """Infer the marginals of all pairs of neighbours.
+
+        Parameters
+        ----------
+        X : sequence of examples
+            Sequences.
+        Y : sequence of array-like of shape (length,), default=None
+            What is known, as for `predict_proba`.
+
+        Returns
+        -------
+        P : list of ndarray of shape (length - 1, n_classes, n_classes)
+            ``P[i][t, a, b]`` is the probability that item t of sequence i has class a and the next one
+            has class b.
+        """
+        return self._infer(X, Y, arranged=of_edges)

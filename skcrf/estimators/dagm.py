@@ -1,0 +1,377 @@
+"""Directed models: the label of every site is conditioned on the labels of its parents."""
+
+from skcrf.estimators._directed import DirectedMixin
+from skcrf.estimators._structures import DirectedStructure
+from skcrf.estimators.graph import BaseGraphClassifier, Graphs, Links
+from skcrf.estimators.grid import BaseGridClassifier, Meshes
+from skcrf.graph import PARENTS, topological_order
+
+
+class DAGs(Graphs):
+    """Reads graphs, as `Graphs` does, whose edges lead from parents to children."""
+
+    one, many = "DAG", "DAGs"
+
+    def check_together(self, edges, n_nodes, name):
+        """Refuse cycles, and parents that come twice."""
+        topological_order(n_nodes, edges, name)
+        super().check_together(edges, n_nodes, name)
+
+
+class Arrows(DirectedStructure, Links):
+    """Says which graph and edge features a DAG has.
+
+    Parameters
+    ----------
+    n_edge_features : int
+        Number of features of an edge; 0 for none, so that all edges share one table.
+    n_states : int
+        Number of classes.
+    """
+
+    def __init__(self, n_edge_features, n_states):
+        super().__init__(n_edge_features)
+        self.n_states = n_states
+
+
+class DAGMClassifier(DirectedMixin, BaseGraphClassifier):
+    """Directed acyclic graphical model.
+
+    Every node has a label, and the probability of labels is the product over nodes of that of a node's label
+    given its features and the labels of its parents. These conditionals are log-linear models that are
+    normalised on their own: given its parents' labels ``y_p``, node i has label a with a probability
+    proportional to ``exp(coef_[a] . x_i + intercept_[a] + sum_p edge_coef_[:, y_p, a] . v_pi)``. So the
+    likelihood needs no inference, and samples are exact. Marginals need inference, for which the model is a
+    field of one factor a node.
+
+    What is known of a node tells of its parents, but what is merely seen of it does not: where no labels are
+    given, the marginals of a node depend on the features of itself and its ancestors alone.
+
+    X is a sequence of graphs, as for `GraphCRFClassifier`: tuples ``(node_features, edges)`` or
+    ``(node_features, edges, edge_features)``, here with edges (parent, child). Cycles are refused. The table
+    of a node has n_classes ** (n_parents + 1) entries, which limits the number of parents. y is a sequence of
+    labels of shape (n_nodes,). A plain table X of shape (n_samples, n_features) with labels y of shape
+    (n_samples,) means graphs of one node each, and the model is multinomial logistic regression.
+
+    Parameters
+    ----------
+    inference : str or BaseInference, default="bp"
+        How marginals are computed, in prediction, and in learning where the loss asks for them or labels are
+        hidden. By default ten iterations of belief propagation on the factors of the model, which goes from
+        parents to children and back: with no label known, the first of them says all.
+    loss : str or BaseLoss, default="likelihood"
+        What is minimised: a name in `skcrf.losses.LOSSES`, or an instance. The "likelihood" of a directed
+        model is convex and calls no inference where all labels are known; hidden ones are summed out by the
+        inference, which is EM. Losses of the marginals, such as "univariate_logistic" and "clique_logistic",
+        go through the inference as they do for random fields. Losses of pairs alone, such as
+        "pseudolikelihood", are refused.
+    gradient : str or BaseGradient, default="backprop"
+        How the loss is differentiated through the inference.
+    optimizer : {"lbfgs", "adam"} or BaseOptimizer, default="lbfgs"
+        How the loss is minimised.
+    schedule : {"at_once", "doubling"} or BaseSchedule, default="at_once"
+        What the optimizer sees of the training set: all, or few examples first.
+    init : {"auto", "independent", "zeros"}, the name of a loss or a fitted estimator, default="auto"
+        Where the optimizer starts: from the model without edges, from zeros, from the model that another loss
+        finds, or from the weights of another estimator of the kind. "auto" is what suits the loss. In the
+        first call of `partial_fit` "auto" means zeros.
+    alpha : float, default=1e-3
+        Strength of the ridge penalty ``alpha / 2 (||coef_||^2 + ||edge_coef_||^2)``, relative to the
+        mean loss of a labelled node.
+    fit_intercept : bool, default=True
+        Whether each class has a constant.
+    decoding : {"auto", "mpm", "map"}, default="auto"
+        What `predict` gives: "mpm" the label of the largest marginal at every node, "map" the most probable
+        configuration, for which the inference has to be able to maximise. "auto" is what suits the loss.
+    max_iter : int, default=100
+        Iterations of the optimizer at most, in each stage of a fit. A start that has to be fitted, see
+        `init`, has as many of its own.
+    tol : float, default=1e-4
+        Tolerance of the optimizer.
+    missing_label : object, default=None
+        The value in y that stands for a hidden label. Masked entries of y are hidden in any case.
+    class_weight : dict, "balanced" or None, default=None
+        Weights of the classes, for losses that are sums over nodes.
+    classes : array-like of shape (n_classes,), default=None
+        All labels, for training sets that may lack some; None for those in y.
+    n_jobs : int, default=None
+        Number of threads. The result does not depend on it. Under ``joblib.parallel_config(backend="dask")``
+        the workers of the cluster do the work instead.
+    warm_start : bool, default=False
+        Whether `fit` starts from the weights of the last fit.
+    verbose : int, default=0
+        Whether to print the objective in each iteration, of the start too; from 2 on also how many of its
+        batches are done, in evaluations that take seconds. See `set_callbacks` for progress bars.
+    random_state : int, RandomState instance or None, default=None
+        Seed of mini-batch optimizers, and of the examples that schedule "doubling" draws.
+
+    Attributes
+    ----------
+    classes_ : ndarray of shape (n_classes,)
+        Labels, sorted.
+    n_features_in_ : int
+        Number of features of a node.
+    n_edge_features_in_ : int
+        Number of features of an edge in X; 0 if X has none.
+    coef_ : ndarray of shape (n_classes, n_features_in_)
+        Weights of the features of nodes.
+    intercept_ : ndarray of shape (n_classes,)
+        Constants.
+    edge_coef_ : ndarray of shape (max(1, n_edge_features_in_), n_classes, n_classes)
+        Weights of the features of edges: the first class is that of the parent, the second that of the child.
+        Where edges have no features, those of the constant 1, which has to be among them otherwise.
+    n_iter_ : int
+        Iterations of the optimizer, without those of the start.
+    loss_curve_ : list of float
+        The objective after each iteration.
+    converged_ : bool
+        Whether optimizer and inference converged.
+
+    See Also
+    --------
+    GraphCRFClassifier : The undirected model on graphs.
+    GridDAGMClassifier : The directed model on images.
+
+    References
+    ----------
+    J. Pearl, "Probabilistic Reasoning in Intelligent Systems", 1988.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skcrf import DAGMClassifier
+    >>> rng = np.random.RandomState(0)
+    >>> X = [(rng.normal(size=(3, 1)), np.array([[0, 2], [1, 2]])) for _ in range(50)]
+    >>> y = [[a, b, a & b] for a, b in (rng.randint(2, size=2) for _ in X)]
+    >>> est = DAGMClassifier(inference="exact").fit(X, y)
+    >>> est.sample(X[:1], 2, random_state=0)[0].shape
+    (2, 3)
+    >>> est.log_likelihood(X[:2], y[:2]).shape
+    (2,)
+    """
+
+    _reads = DAGs()
+
+    def __init__(
+        self,
+        inference="bp",
+        loss="likelihood",
+        gradient="backprop",
+        optimizer="lbfgs",
+        schedule="at_once",
+        init="auto",
+        alpha=1e-3,
+        fit_intercept=True,
+        decoding="auto",
+        max_iter=100,
+        tol=1e-4,
+        missing_label=None,
+        class_weight=None,
+        classes=None,
+        n_jobs=None,
+        warm_start=False,
+        verbose=0,
+        random_state=None,
+    ):
+        self.inference = inference
+        self.loss = loss
+        self.gradient = gradient
+        self.optimizer = optimizer
+        self.schedule = schedule
+        self.init = init
+        self.alpha = alpha
+        self.fit_intercept = fit_intercept
+        self.decoding = decoding
+        self.max_iter = max_iter
+        self.tol = tol
+        self.missing_label = missing_label
+        self.class_weight = class_weight
+        self.classes = classes
+        self.n_jobs = n_jobs
+        self.warm_start = warm_start
+        self.verbose = verbose
+        self.random_state = random_state
+
+    @property
+    def _structure(self):
+        return Arrows(self.n_edge_features_in_, len(self.classes_))
+
+
+class GridDAGMClassifier(DirectedMixin, BaseGridClassifier):
+    """Directed model on images: a Markov mesh.
+
+    Every pixel has a label, and the probability of a label image is the product over pixels of that of a
+    pixel's label given its features and the labels of its parents, which are neighbours above it and to its
+    left. Each conditional is a log-linear model that is normalised on its own, as in `DAGMClassifier`. So the
+    likelihood needs no inference, and samples are exact.
+
+    What is merely seen of a pixel tells nothing of its parents: where no labels are given, its marginal
+    depends on the features of the pixels above and to the left, and not on those below. Features should see
+    a neighbourhood, as those of filters do.
+
+    X is a sequence of images of shape (height, width) or (height, width, n_features), which may differ
+    in size; y a sequence of label images of shape (height, width). Each may be a sequence that loads an
+    image when asked for it, such as `skcrf.datasets.LazyImages`. A plain table X of shape (n_samples,
+    n_features) with labels y of shape (n_samples,) means images of one pixel each, and the model is
+    multinomial logistic regression.
+
+    Parameters
+    ----------
+    inference : str or BaseInference, default="bp"
+        How marginals are computed, in prediction, and in learning where the loss asks for them or labels are
+        hidden. By default ten iterations of belief propagation on the factors of the model, which goes from
+        parents to children and back: with no label known, the first of them says all.
+    loss : str or BaseLoss, default="likelihood"
+        What is minimised: a name in `skcrf.losses.LOSSES`, or an instance. The "likelihood" of a directed
+        model is convex and calls no inference where all labels are known; hidden ones are summed out by the
+        inference, which is EM. Losses of the marginals, such as "univariate_logistic" and "clique_logistic",
+        go through the inference as they do for random fields. Losses of pairs alone, such as
+        "pseudolikelihood", are refused.
+    gradient : str or BaseGradient, default="backprop"
+        How the loss is differentiated through the inference.
+    optimizer : {"lbfgs", "adam"} or BaseOptimizer, default="lbfgs"
+        How the loss is minimised.
+    schedule : {"at_once", "doubling"} or BaseSchedule, default="at_once"
+        What the optimizer sees of the training set: all, or few examples first.
+    init : {"auto", "independent", "zeros"}, the name of a loss or a fitted estimator, default="auto"
+        Where the optimizer starts: from the model without edges, from zeros, from the model that another loss
+        finds, or from the weights of another estimator of the kind. "auto" is what suits the loss. In the
+        first call of `partial_fit` "auto" means zeros.
+    alpha : float, default=1e-3
+        Strength of the ridge penalty ``alpha / 2 (||coef_||^2 + ||edge_coef_||^2)``, relative to the
+        mean loss of a labelled pixel.
+    fit_intercept : bool, default=True
+        Whether each class has a constant.
+    decoding : {"auto", "mpm", "map"}, default="auto"
+        What `predict` gives: "mpm" the label of the largest marginal at every pixel, "map" the most probable
+        configuration, for which the inference has to be able to maximise. "auto" is what suits the loss.
+    parents : sequence of {"above", "left", "above_left", "above_right"}, default=("above", "left")
+        Which neighbours of a pixel are its parents. Each of them has weights of its own; the table of a pixel
+        has n_classes ** (n_parents + 1) entries.
+    edge_features : {"bias", "contrast"} or transformer, default="bias"
+        Features of a pixel and a parent. "bias" is a constant; "contrast" adds the norm of the difference of
+        the two pixels' features; a transformer adds what it makes of the absolute differences, an array of
+        shape (n_edges, n_features), as for `GridCRFClassifier`.
+    max_iter : int, default=100
+        Iterations of the optimizer at most, in each stage of a fit. A start that has to be fitted, see
+        `init`, has as many of its own.
+    tol : float, default=1e-4
+        Tolerance of the optimizer.
+    missing_label : object, default=None
+        The value in y that stands for a hidden label. Masked entries of y are hidden in any case.
+    class_weight : dict, "balanced" or None, default=None
+        Weights of the classes, for losses that are sums over pixels.
+    classes : array-like of shape (n_classes,), default=None
+        All labels, for training sets that may lack some; None for those in y.
+    n_jobs : int, default=None
+        Number of threads. The result does not depend on it. Under ``joblib.parallel_config(backend="dask")``
+        the workers of the cluster do the work instead.
+    warm_start : bool, default=False
+        Whether `fit` starts from the weights of the last fit.
+    verbose : int, default=0
+        Whether to print the objective in each iteration, of the start too; from 2 on also how many of its
+        batches are done, in evaluations that take seconds. See `set_callbacks` for progress bars.
+    random_state : int, RandomState instance or None, default=None
+        Seed of mini-batch optimizers, and of the examples that schedule "doubling" draws.
+
+    Attributes
+    ----------
+    classes_ : ndarray of shape (n_classes,)
+        Labels, sorted.
+    n_features_in_ : int
+        Number of features of a pixel.
+    coef_ : ndarray of shape (n_classes, n_features_in_)
+        Weights of the features of pixels.
+    intercept_ : ndarray of shape (n_classes,)
+        Constants.
+    edge_coef_ : ndarray of shape (n_edge_features * n_parents, n_classes, n_classes)
+        Weights of the features of pairs, those with each of `parents` in turn. The first class is that of the
+        parent, the second that of the pixel.
+    n_iter_ : int
+        Iterations of the optimizer, without those of the start.
+    loss_curve_ : list of float
+        The objective after each iteration.
+    converged_ : bool
+        Whether optimizer and inference converged.
+
+    See Also
+    --------
+    GridCRFClassifier : The undirected model on images.
+    DAGMClassifier : Directed models on any acyclic graph.
+
+    References
+    ----------
+    K. Abend, T. J. Harley and L. N. Kanal, "Classification of Binary Random Patterns", IEEE Transactions on
+    Information Theory, 1965.
+
+    Examples
+    --------
+    >>> from skcrf import GridDAGMClassifier
+    >>> from skcrf.datasets import make_binary_denoising
+    >>> X, Y = make_binary_denoising(n_images=4, shape=(16, 16), noise=1.5, random_state=0)
+    >>> est = GridDAGMClassifier(parents=("above", "left", "above_left")).fit(X[:3], Y[:3])
+    >>> est.sample(X[3:], n_samples=5, random_state=0).shape
+    (1, 5, 16, 16)
+    """
+
+    _parameter_constraints = {**BaseGridClassifier._parameter_constraints, "parents": ["array-like"]}
+
+    def __init__(
+        self,
+        inference="bp",
+        loss="likelihood",
+        gradient="backprop",
+        optimizer="lbfgs",
+        schedule="at_once",
+        init="auto",
+        alpha=1e-3,
+        fit_intercept=True,
+        decoding="auto",
+        parents=("above", "left"),
+        edge_features="bias",
+        max_iter=100,
+        tol=1e-4,
+        missing_label=None,
+        class_weight=None,
+        classes=None,
+        n_jobs=None,
+        warm_start=False,
+        verbose=0,
+        random_state=None,
+    ):
+        self.inference = inference
+        self.loss = loss
+        self.gradient = gradient
+        self.optimizer = optimizer
+        self.schedule = schedule
+        self.init = init
+        self.alpha = alpha
+        self.fit_intercept = fit_intercept
+        self.decoding = decoding
+        self.parents = parents
+        self.edge_features = edge_features
+        self.max_iter = max_iter
+        self.tol = tol
+        self.missing_label = missing_label
+        self.class_weight = class_weight
+        self.classes = classes
+        self.n_jobs = n_jobs
+        self.warm_start = warm_start
+        self.verbose = verbose
+        self.random_state = random_state
+
+    @property
+    def _structure(self):
+        n_states = len(self.classes_)
+        return Meshes(self.parents_, n_states, self.edge_transformer_, self.n_edge_features_)
+
+    def _fit_edge_features(self, fields):
+        parents = tuple(self.parents)
+        if not parents or len(set(parents)) < len(parents) or not set(parents) <= set(PARENTS):
+            raise ValueError(f"parents must be some of {list(PARENTS)}, each once, got {self.parents!r}.")
+        self.parents_ = parents
+        super()._fit_edge_features(fields)
+
+    @property
+    def _n_groups(self):
+        return len(self.parents_)

@@ -1,0 +1,92 @@
+"""What can be done with potentials on factors without inference, as `_potentials` does it on pairs."""
+
+import numpy as np
+
+from skcrf._numerics import kernel, kernel_array
+from skcrf.graph._factors import FactorGraph
+from skcrf.graph._packing import owner
+from skcrf.graph._potentials import Potentials, outer, scaled, score, score_vjp, sum_by_example, sum_by_table
+
+
+def factor_potentials(graph, tables, unary=None):
+    """Make potentials of one example from a table for each of the graph's tables.
+
+    Parameters
+    ----------
+    graph : FactorGraph
+        Structure.
+    tables : sequence of array-like
+        The potentials of each table, of any shape with as many entries.
+    unary : sequence of array-like of shape (card,), default=None
+        Potentials of each node; None for zeros.
+
+    Returns
+    -------
+    theta : Potentials
+        Unary potentials with -inf where a node has no such state, and flat tables.
+    """
+    states = np.arange(int(graph.cards.max(initial=1)))
+    padded = np.where(states < graph.cards[:, None], 0.0, -np.inf)
+    for node, values in enumerate(() if unary is None else unary):
+        padded[node, : graph.cards[node]] = values
+    flat = np.concatenate([np.zeros(0), *(np.ravel(table) for table in tables)]).astype(np.float64)
+    if len(flat) != graph.entry_ptr[-1]:
+        raise ValueError(f"tables have {len(flat)} entries, but the graph has {graph.entry_ptr[-1]}.")
+    return Potentials(padded, flat)
+
+
+def _entries_at(graph, x):
+    """The entry of its table that each factor takes in a configuration."""
+    steps = np.bincount(
+        owner(graph.scope_ptr), weights=graph.stride * x[graph.scope], minlength=graph.n_edges
+    )
+    return graph.entry_ptr[graph.edge_table] + steps.astype(np.int64)
+
+
+@score.register
+def _(graph: FactorGraph, theta, x):
+    unary = theta.unary[np.arange(graph.n_nodes), x]
+    tables = theta.tables[_entries_at(graph, x)]
+    return sum_by_example(unary, graph.node_example, graph) + sum_by_example(
+        tables, graph.edge_example, graph
+    )
+
+
+@score_vjp.register
+def _(graph: FactorGraph, theta, mu, d_score):
+    d_score = kernel_array(d_score)
+    entries = _entries_at(graph, mu.argmax(axis=1))
+    tables = np.bincount(entries, weights=d_score[graph.edge_example], minlength=len(theta.tables))
+    return Potentials(mu * d_score[graph.node_example, None], tables.astype(np.float64))
+
+
+@scaled.register
+def _(graph: FactorGraph, theta, scale):
+    of_tables = np.repeat(scale[graph.table_example], np.diff(graph.entry_ptr))
+    return Potentials(theta.unary * scale[graph.node_example, None], theta.tables * of_tables)
+
+
+@sum_by_table.register
+def _(graph: FactorGraph, values):
+    shift = graph.entry_ptr[graph.edge_table] - graph.belief_ptr[:-1]
+    entries = np.arange(len(values)) + np.repeat(shift, np.diff(graph.belief_ptr))
+    return np.bincount(entries, weights=values, minlength=graph.entry_ptr[-1]).astype(np.float64)
+
+
+@outer.register
+def _(graph: FactorGraph, mu):
+    factor_mu = np.empty(graph.belief_ptr[-1])
+    _multiply(graph, kernel_array(mu), factor_mu)
+    return factor_mu
+
+
+@kernel
+def _multiply(graph, mu, out):
+    for factor in range(len(graph.edge_table)):
+        first = graph.belief_ptr[factor]
+        for entry in range(graph.belief_ptr[factor + 1] - first):
+            product = 1.0
+            for link in range(graph.scope_ptr[factor], graph.scope_ptr[factor + 1]):
+                node = graph.scope[link]
+                product *= mu[node, entry // graph.stride[link] % graph.cards[node]]
+            out[first + entry] = product
