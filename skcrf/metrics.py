@@ -81,6 +81,74 @@ def mean_iou(Y_true, Y_pred, *, classes=None, missing_label=None, sample_weight=
     return float(np.mean(both[wanted] / either[wanted]))
 
 
+def sequence_accuracy_score(Y_true, Y_pred, *, missing_label=None, sample_weight=None):
+    """Compute the fraction of examples, such as sequences, that are right at every labelled site.
+
+    Parameters
+    ----------
+    Y_true : sequence of array-like, or array-like of shape (n_examples,)
+        True labels, masked where hidden.
+    Y_pred : sequence of array-like, or array-like of shape (n_examples,)
+        Predicted labels.
+    missing_label : object, default=None
+        The value in `Y_true` that stands for a hidden label; None for none. Examples without a label do not
+        count.
+    sample_weight : array-like of shape (n_examples,), default=None
+        Weight of each example.
+
+    Returns
+    -------
+    accuracy : float
+        Between 0 and 1.
+
+    Examples
+    --------
+    >>> from skcrf.metrics import sequence_accuracy_score
+    >>> sequence_accuracy_score([["a", "b"], ["b", "b", "a"]], [["a", "b"], ["b", "a", "a"]])
+    0.5
+    """
+    true, pred, known, _, shapes = _compared(Y_true, Y_pred, missing_label)
+    if shapes[0] == ():  # a table: examples of one site
+        true, pred, known = (part[0][:, None] for part in (true, pred, known))
+    right = [((a == b) | ~k).all() for a, b, k in zip(true, pred, known, strict=True)]
+    weight = check_weights(sample_weight, len(right)) * [k.any() for k in known]
+    if not weight.sum() > 0:
+        raise ValueError("No example counts: all labels in Y_true are hidden, or have weight 0.")
+    return float(np.average(right, weights=weight))
+
+
+def flattened(Y_true, Y_pred, *, missing_label=None):
+    """Put the labelled sites of all examples after one another, for the metrics of scikit-learn.
+
+    Parameters
+    ----------
+    Y_true : sequence of array-like, or array-like of shape (n_examples,)
+        True labels, masked where hidden.
+    Y_pred : sequence of array-like, or array-like of shape (n_examples,)
+        Predicted labels.
+    missing_label : object, default=None
+        The value in `Y_true` that stands for a hidden label; None for none.
+
+    Returns
+    -------
+    y_true, y_pred : ndarray of shape (n_labelled_sites,)
+        True and predicted labels.
+
+    Examples
+    --------
+    >>> from sklearn.metrics import f1_score
+    >>> from skcrf.metrics import flattened
+    >>> Y_true, Y_pred = [["a", "b"], ["b", "b", "a"]], [["a", "b"], ["b", "a", "a"]]
+    >>> round(f1_score(*flattened(Y_true, Y_pred), average="weighted"), 2)
+    0.8
+    """
+    true, pred, known, classes, _ = _compared(Y_true, Y_pred, missing_label)
+    y_true, y_pred = (
+        np.concatenate([one[k] for one, k in zip(part, known, strict=True)]) for part in (true, pred)
+    )
+    return classes[y_true], classes[y_pred]
+
+
 def log_loss(Y_true, Y_proba, *, classes, missing_label=None, sample_weight=None):
     """Compute minus the log-probability of the true label, mean over the labelled sites of all examples.
 
@@ -132,8 +200,8 @@ def _surprise(proba, y):
     return -np.log(np.clip(proba[np.arange(len(y)), y], eps, 1 - eps))
 
 
-def _confusion(Y_true, Y_pred, missing_label, sample_weight):
-    """Count labelled sites: weight by (true class, predicted class), and the classes found."""
+def _compared(Y_true, Y_pred, missing_label):
+    """Encode true and predicted labels; also tell where they are known, the classes found, and shapes."""
     shapes = _shapes(Y_true, "Y_true")
     pred_shapes = _shapes(Y_pred, "Y_pred")
     if len(pred_shapes) != len(shapes):
@@ -149,12 +217,13 @@ def _confusion(Y_true, Y_pred, missing_label, sample_weight):
     pred.hidden = true.hidden  # what is predicted at hidden sites does not even make a class
     classes = sorted_classes([true.classes(), pred.classes()], name="Y_true and Y_pred")
     known = [~hidden for hidden in true.hidden]
-    pairs = np.concatenate(
-        [
-            (len(classes) * a + b)[k]
-            for a, b, k in zip(true.encode(classes), pred.encode(classes), known, strict=True)
-        ]
-    )
+    return true.encode(classes), pred.encode(classes), known, classes, shapes
+
+
+def _confusion(Y_true, Y_pred, missing_label, sample_weight):
+    """Count labelled sites: weight by (true class, predicted class), and the classes found."""
+    true, pred, known, classes, shapes = _compared(Y_true, Y_pred, missing_label)
+    pairs = np.concatenate([(len(classes) * a + b)[k] for a, b, k in zip(true, pred, known, strict=True)])
     weights = _site_weights(shapes, known, sample_weight)
     counts = np.bincount(pairs, weights=weights, minlength=len(classes) ** 2)
     return counts.reshape(len(classes), len(classes)), classes

@@ -1,4 +1,4 @@
-"""Seeds, and the core suite.
+"""Seeds, the core suite, and who compiles what.
 
 ``SKCRF_TEST_SEED`` sets the seed of every random test: a number, several separated by commas, or "all".
 ``NUMBA_DISABLE_JIT=1 pytest -m core`` runs the core suite without compiling anything.
@@ -31,6 +31,9 @@ CORE = {
     "test_trw_s",
 }
 
+#: Modules that use kernels of all kinds of graphs, so that it is worth while to compile these ahead.
+NEED_ALL_KERNELS = {"test_inference", "test_lattice", "test_strategies"}
+
 
 def _seeds():
     wanted = os.environ.get("SKCRF_TEST_SEED", "0")
@@ -48,8 +51,28 @@ def pytest_configure(config):
     config.addinivalue_line("markers", "core: run a second time under NUMBA_DISABLE_JIT=1")
 
 
+def pytest_ignore_collect(collection_path, config):
+    """Do not even import modules of which nothing will be run."""
+    is_test = collection_path.name.startswith("test_")
+    if config.getoption("markexpr") == "core" and is_test and collection_path.stem not in CORE:
+        return True
+    return None
+
+
 def pytest_collection_modifyitems(items):
     """Mark the core suite."""
     for item in items:
         if item.path.stem in CORE:
             item.add_marker(pytest.mark.core)
+
+
+def pytest_collection_finish(session):
+    """Compile a share of the kernels in each worker of pytest-xdist, which otherwise compiles them all.
+
+    What one has compiled the others find in the cache.
+    """
+    worker = os.environ.get("PYTEST_XDIST_WORKER", "")
+    if worker and any(item.path.stem in NEED_ALL_KERNELS for item in session.items):
+        from kernels import compile_share
+
+        compile_share(int(worker.removeprefix("gw")), int(os.environ["PYTEST_XDIST_WORKER_COUNT"]))

@@ -65,7 +65,11 @@ def check_gradient(gradient, value, graph, theta, *, step=1e-3, rtol=1e-6, atol=
     atol : float, default=1e-9
         Absolute tolerance for a gradient of size one; it grows with the largest entry.
     """
-    expected = numerical_gradient(value, graph, theta, step=step)
+    assert_gradient(gradient, numerical_gradient(value, graph, theta, step=step), rtol=rtol, atol=atol)
+
+
+def assert_gradient(gradient, expected, *, rtol=1e-6, atol=1e-9):
+    """Hold a gradient to one that is known, with the tolerances of `check_gradient`."""
     largest = max([1.0, *(np.abs(part).max(initial=0.0) for part in expected)])
     for name, found, truth in zip(gradient._fields, gradient, expected, strict=True):
         assert found.shape == truth.shape, name

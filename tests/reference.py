@@ -80,22 +80,16 @@ def parts(graph, theta: Potentials):
     return found
 
 
-<<<<<<< HEAD
 @cache
-def all_configurations(n_nodes, n_states):
-    """List all configurations, an array of shape (n_states ** n_nodes, n_nodes)."""
-    return np.array(list(product(range(n_states), repeat=n_nodes)))
-=======
-def configurations(part):
-    """List all configurations, an array of shape (n_configurations, n_nodes)."""
-    every = list(product(*(range(card) for card in part.cards)))
-    return np.array(every, dtype=int).reshape(len(every), len(part.cards))
->>>>>>> factors
+def all_configurations(cards):
+    """List all configurations of nodes with so many states, an array of shape (n_configurations, n_nodes)."""
+    every = list(product(*(range(card) for card in cards)))
+    return np.array(every, dtype=int).reshape(len(every), len(cards))
 
 
 def configurations(part):
     """List all configurations of an example."""
-    return all_configurations(*part.unary.shape)
+    return all_configurations(tuple(part.cards))
 
 
 def scores(part, x):
@@ -202,6 +196,16 @@ def _independent(rows):
     for row in rows:
         joint = np.multiply.outer(joint, row)
     return joint
+
+
+def products(graph, mu):
+    """Compute the marginals of edges or factors whose nodes are independent."""
+    scopes = links(graph)[0]
+    joints = [
+        _independent([mu[i][: getattr(graph, "cards", [mu.shape[1]] * len(mu))[i]] for i in s])
+        for s in scopes
+    ]
+    return laid_out(graph, joints, mu.shape[1])
 
 
 def free_energy(graph, theta, mu, edge_mu, rho):

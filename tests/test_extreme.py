@@ -1,5 +1,7 @@
 """Promises that hold for any potentials: no nan, sums to one, finite derivatives."""
 
+from itertools import product
+
 import numpy as np
 import pytest
 import reference
@@ -89,23 +91,25 @@ def accepts(name, graph):
     return name not in FORESTS_ONLY or reference.is_forest(graph)
 
 
-@pytest.mark.parametrize("parameters", PARAMETERS, ids=str)
 @pytest.mark.parametrize("name", INFERENCE)
 @steady
 @given(model=models())
-def test_marginals_and_their_derivatives(name, parameters, model):
+def test_marginals_and_their_derivatives(name, model):
     graph, theta, _, rng = model
     if not accepts(name, graph):
         return
-    inference = zoo.build(INFERENCE[name], **parameters)
-    for tape in (True, False) if "tol" in parameters else (True,):
-        beliefs = inference.forward(graph, theta, edges=True, tape=tape)
-        assert_finite(beliefs.mu, beliefs.edge_mu, beliefs.log_z)
-        assert_allclose(beliefs.mu.sum(axis=1), 1, rtol=0, atol=1e-12)
-        assert_allclose(beliefs.edge_mu.sum(axis=(1, 2)), 1, rtol=0, atol=1e-12)
-        assert not beliefs.mu[theta.unary == -np.inf].any()
-        cotangent = (rng.normal(size=array.shape) for array in (beliefs.mu, beliefs.edge_mu, beliefs.log_z))
-        assert_finite(*inference.backward(beliefs, *cotangent))
+    for parameters in PARAMETERS if "max_iter" in INFERENCE[name]().get_params() else PARAMETERS[:1]:
+        inference = zoo.build(INFERENCE[name], **parameters)
+        for tape in (True, False) if "tol" in parameters else (True,):
+            with zoo.case(inference, tape):
+                beliefs = inference.forward(graph, theta, edges=True, tape=tape)
+                answers = beliefs.mu, beliefs.edge_mu, beliefs.log_z
+                assert_finite(*answers)
+                assert_allclose(beliefs.mu.sum(axis=1), 1, rtol=0, atol=1e-12)
+                assert_allclose(beliefs.edge_mu.sum(axis=(1, 2)), 1, rtol=0, atol=1e-12)
+                assert not beliefs.mu[theta.unary == -np.inf].any()
+                cotangent = (rng.normal(size=array.shape) for array in answers)
+                assert_finite(*inference.backward(beliefs, *cotangent))
 
 
 @pytest.mark.parametrize("name", [name for name, cls in INFERENCE.items() if cls.exact_on])
@@ -141,19 +145,19 @@ def test_maxima(name, model):
         assert_allclose(beliefs.log_z, reference.max_score(graph, theta), rtol=1e-12, atol=1e-9)
 
 
-@pytest.mark.parametrize("parameters", [{"max_iter": 3}, {"max_iter": 25, "tol": 1e-6}], ids=str)
 @pytest.mark.parametrize("loss", LOSSES)
-@pytest.mark.parametrize("name", INFERENCE)
 @steady
 @given(data=st.data())
-def test_losses(name, loss, parameters, data):
+def test_losses(loss, data):
+    """With every inference, of the same models: to draw one takes longer than to try it."""
     graph, theta, y, _ = data.draw(models(KINDS[LOSSES[loss].graphs]))
-    if not accepts(name, graph):
-        return
-    inference = GRADIENTS["backprop"]().wrap(zoo.build(INFERENCE[name], **parameters))
-    value, gradient, converged = LOSSES[loss]()(inference, graph, theta, y)
-    assert_finite(value, *gradient)
-    assert converged.shape == (graph.n_examples,)
+    for name, parameters in product(INFERENCE, ({"max_iter": 3}, {"max_iter": 25, "tol": 1e-6})):
+        if accepts(name, graph):
+            inference = GRADIENTS["backprop"]().wrap(zoo.build(INFERENCE[name], **parameters))
+            with zoo.case(inference):
+                value, gradient, converged = LOSSES[loss]()(inference, graph, theta, y)
+                assert_finite(value, *gradient)
+                assert converged.shape == (graph.n_examples,)
 
 
 @pytest.mark.parametrize("size", [1e2, 1e4])

@@ -34,6 +34,7 @@ def structure(height, width, connectivity, tied):
     return lattice(height, width, connectivity=connectivity, tied=tied)
 
 
+@cache
 def draw_batch(number):
     """A batch, and potentials that leave a configuration of each field possible."""
     rng = np.random.default_rng(number)

@@ -17,11 +17,13 @@ from sklearn.preprocessing import FunctionTransformer
 from skcrf.metrics import (
     SCORERS,
     accuracy_scorer,
+    flattened,
     log_loss,
     mean_iou,
     mean_iou_scorer,
     neg_log_loss_scorer,
     pooled_accuracy,
+    sequence_accuracy_score,
 )
 
 CLASSES = {"ints": np.array([-1, 2, 7]), "strings": np.array(["grass", "sky", "tree"])}
@@ -226,6 +228,28 @@ def test_scorers(name):
     assert scorer(pipeline, X, Y, sample_weight=weight) == expected
     search = GridSearchCV(pipeline, {"threshold__power": [1.0]}, scoring=scorer, cv=3).fit(X, Y)
     assert scorer(search, X, Y, sample_weight=weight) == expected
+
+
+@pytest.mark.parametrize("classes", CLASSES)
+def test_flat_labels_and_whole_sequences(classes, seed):
+    rng, names = np.random.default_rng(seed), CLASSES[classes]
+    true = [rng.choice(names, size=n) for n in (1, 4, 2, 3, 2)]
+    pred = [np.where(rng.random(len(y)) < 0.2, names[0], y) for y in true]
+    hidden = [rng.random(len(y)) < 0.3 for y in true]
+    masked = [np.ma.masked_array(y, h) for y, h in zip(true, hidden, strict=True)]
+    weight = rng.uniform(0.5, 2, size=5)
+    flat = flattened(masked, pred)
+    assert accuracy_score(*flat) == pytest.approx(pooled_accuracy(masked, pred))
+    np.testing.assert_array_equal(flat[0], np.concatenate([y[~h] for y, h in zip(true, hidden, strict=True)]))
+    right = [(t == p)[~h].all() for t, p, h in zip(true, pred, hidden, strict=True)]
+    counted = weight * [not h.all() for h in hidden]
+    found = sequence_accuracy_score(masked, pred, sample_weight=weight)
+    assert found == pytest.approx(np.sum(right * counted) / counted.sum())
+    table = np.concatenate(true), np.concatenate(pred)  # sequences of one label
+    assert sequence_accuracy_score(*table) == pytest.approx(accuracy_score(*table))
+    nothing = [np.ma.masked_all_like(y) for y in true]
+    with pytest.raises(ValueError, match="hidden"):
+        sequence_accuracy_score(nothing, pred)
 
 
 def test_repr():

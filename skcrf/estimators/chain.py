@@ -215,7 +215,7 @@ class ChainCRFClassifier(BaseFieldClassifier):
     See Also
     --------
     GraphCRFClassifier : The same on graphs.
-    skcrf.metrics.sequence_accuracy : The share of sequences that are all right.
+    skcrf.metrics.sequence_accuracy_score : The share of sequences that are all right.
 
     Examples
     --------

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from skcrf._numerics import kernel, vector_exp, vector_kernel
+from skcrf._numerics import inlined_kernel, kernel, vector_exp, vector_kernel
 
 
 class Places(NamedTuple):
@@ -42,7 +42,7 @@ class Places(NamedTuple):
 @kernel
 def pass_messages(tree, places, examples, theta, tables, seps, log_z, mu):
     """Send messages to the roots and back, in each of some examples; leaves what the derivative needs."""
-    offset, scratch = _workspace(tree)
+    offset, block = _workspace(tree)
     for example in examples:
         log_z[example] = 0.0
         for q in range(len(tree.rest)):
@@ -58,8 +58,7 @@ def pass_messages(tree, places, examples, theta, tables, seps, log_z, mu):
         for q in range(len(tree.rest) - 1, -1, -1):
             table, p = _table(tree, places, example, q, tables), _sep(tree, places, example, q, seps)
             _normalise(p)
-            _weigh(table, p, scratch)
-            _sum_parts(tree, places, example, q, places.target, mu, seps, scratch[: len(table)], offset)
+            _sum_parts(tree, places, example, q, places.target, mu, seps, table, p, offset, block)
 
 
 @kernel
@@ -69,7 +68,8 @@ def pass_messages_vjp(tree, places, examples, tables, seps, d_mu, d_log_z, d_the
     The derivative of marginals is a covariance, so that it is symmetric: the product is how much marginals
     change along `d_mu`, for which derivatives go the way of the messages.
     """
-    offset, scratch = _workspace(tree)
+    offset, block = _workspace(tree)
+    one = np.ones(1)
     d_tables, d_seps = np.empty(tree.table_ptr[-1]), np.empty(tree.sep_ptr[-1])
     here = Places(
         places.node_ptr, places.edge_ptr, places.source, places.target, 0 * places.tables, 0 * places.seps
@@ -88,30 +88,29 @@ def pass_messages_vjp(tree, places, examples, tables, seps, d_mu, d_log_z, d_the
         for q in range(len(tree.rest) - 1, -1, -1):
             table, p = _table(tree, places, example, q, tables), _sep(tree, places, example, q, seps)
             d_table, d_p = _table(tree, here, example, q, d_tables), _sep(tree, here, example, q, d_seps)
-            _weigh_vjp(table, p, d_table, d_p, scratch)
-            _sum_parts(tree, here, example, q, places.source, d_theta, d_seps, scratch[: len(table)], offset)
+            _weigh_vjp(table, p, d_table, d_p)
+            _sum_parts(tree, here, example, q, places.source, d_theta, d_seps, d_table, one, offset, block)
 
 
 @kernel
 def _workspace(tree):
-    """Where to list what stands where, and a table."""
-    longest, largest = 1, 1
+    """Where to list what stands where, with the states of outer axes behind it, and a part of a table."""
+    longest = 1
     for q in range(len(tree.rest)):
         inner = 1
         for axis in range(tree.axis_ptr[q] + tree.n_outer[q], tree.axis_ptr[q + 1]):
             inner *= tree.axis_card[axis]
-        longest = max(longest, inner)
-        largest = max(largest, tree.table_ptr[q + 1] - tree.table_ptr[q])
-    return np.empty(longest, np.int64), np.empty(largest)
+        longest = max(longest, inner + tree.n_outer[q])
+    return np.empty(longest, np.int64), np.empty(longest)
 
 
-@kernel
+@inlined_kernel
 def _table(tree, places, example, q, tables):
     first = places.tables[example]
     return tables[first + tree.table_ptr[q] : first + tree.table_ptr[q + 1]]
 
 
-@kernel
+@inlined_kernel
 def _sep(tree, places, example, q, seps):
     first = places.seps[example]
     return seps[first + tree.sep_ptr[q] : first + tree.sep_ptr[q + 1]]
@@ -120,7 +119,7 @@ def _sep(tree, places, example, q, seps):
 # Parts of tables
 
 
-@kernel
+@inlined_kernel
 def _lay_parts(tree, places, example, q, start, values, seps, table, offset):
     """Make a table of the terms and messages of its clique."""
     table[:] = 0.0
@@ -131,41 +130,46 @@ def _lay_parts(tree, places, example, q, start, values, seps, table, offset):
         _lay(cards, tree.n_outer[q], strides, values if is_term else seps, at, table, offset)
 
 
-@kernel
-def _sum_parts(tree, places, example, q, start, values, seps, table, offset):
-    """Sum a table into the terms and messages of its clique."""
+@inlined_kernel
+def _sum_parts(tree, places, example, q, start, values, seps, table, p, offset, block):
+    """Sum a table, its rows multiplied by `p`, into the terms and messages of its clique."""
     cards = tree.axis_card[tree.axis_ptr[q] : tree.axis_ptr[q + 1]]
-    for p in range(tree.part_ptr[q], tree.part_ptr[q + 1]):
-        strides = tree.stride[tree.stride_ptr[p] : tree.stride_ptr[p + 1]]
-        is_term, at = _find(tree, places, example, tree.part[p], start)
+    for number in range(tree.part_ptr[q], tree.part_ptr[q + 1]):
+        strides = tree.stride[tree.stride_ptr[number] : tree.stride_ptr[number + 1]]
+        is_term, at = _find(tree, places, example, tree.part[number], start)
         if is_term and at >= len(values):
             continue  # marginals that were not asked for
         if not is_term:
-            child = tree.part[p] - _n_terms(tree, places, example)
+            child = tree.part[number] - _n_terms(tree, places, example)
             seps[at : at + tree.sep_ptr[child + 1] - tree.sep_ptr[child]] = 0.0
-        _sum(cards, tree.n_outer[q], strides, values if is_term else seps, at, table, offset)
+        _sum(cards, tree.n_outer[q], strides, values if is_term else seps, at, table, p, offset, block)
 
 
-@kernel
+@inlined_kernel
 def _n_terms(tree, places, example):
     return tree.n_nodes[0] + places.edge_ptr[example + 1] - places.edge_ptr[example]
 
 
-@kernel
+@inlined_kernel
 def _find(tree, places, example, part, start):
     """Whether a part is a term, and where it starts."""
     n_nodes, n_terms = tree.n_nodes[0], _n_terms(tree, places, example)
     if part < n_nodes:
-        return True, start[places.node_ptr[example] + part]
-    if part < n_terms:
-        return True, start[places.node_ptr[-1] + places.edge_ptr[example] + part - n_nodes]
-    return False, places.seps[example] + tree.sep_ptr[part - n_terms]
+        at = start[places.node_ptr[example] + part]
+    elif part < n_terms:
+        at = start[places.node_ptr[-1] + places.edge_ptr[example] + part - n_nodes]
+    else:
+        at = places.seps[example] + tree.sep_ptr[part - n_terms]
+    return part < n_terms, at
 
 
 @kernel
 def _lay(cards, n_outer, strides, values, at, table, offset):
     """Add to each entry of a table the entry of a smaller one that it agrees with."""
-    inner, state = _list_offsets(cards[n_outer:], strides[n_outer:], offset), np.zeros(n_outer, np.int64)
+    inner = _list_offsets(cards, n_outer, strides, offset)
+    state = offset[inner : inner + n_outer]
+    for axis in range(n_outer):
+        state[axis] = 0
     for first in range(0, len(table), inner):
         for i in range(inner):
             table[first + i] += values[at + offset[i]]
@@ -173,20 +177,24 @@ def _lay(cards, n_outer, strides, values, at, table, offset):
 
 
 @kernel
-def _sum(cards, n_outer, strides, values, at, table, offset):
-    """Add each entry of a table to the entry of a smaller one that it agrees with."""
-    inner, state = _list_offsets(cards[n_outer:], strides[n_outer:], offset), np.zeros(n_outer, np.int64)
+def _sum(cards, n_outer, strides, values, at, table, p, offset, block):
+    """Add each entry of a table, multiplied by `p`, to the entry of a smaller one that it agrees with."""
+    inner = _list_offsets(cards, n_outer, strides, offset)
+    state = offset[inner : inner + n_outer]
+    for axis in range(n_outer):
+        state[axis] = 0
     for first in range(0, len(table), inner):
+        _weigh(table, p, first, block[:inner])
         for i in range(inner):
-            values[at + offset[i]] += table[first + i]
+            values[at + offset[i]] += block[i]
         at = _step(cards, strides, state, at)
 
 
 @kernel
-def _list_offsets(cards, strides, offset):
-    """List where the entries along some axes stand in a smaller table; returns how many there are."""
+def _list_offsets(cards, n_outer, strides, offset):
+    """List where the entries along the inner axes stand in a smaller table; returns how many there are."""
     offset[0], count = 0, 1
-    for axis in range(len(cards) - 1, -1, -1):
+    for axis in range(len(cards) - 1, n_outer - 1, -1):
         for i in range(count, count * cards[axis]):
             offset[i] = offset[i - count] + strides[axis]
         count *= cards[axis]
@@ -225,7 +233,7 @@ def _maximise(table, message):
 
 @vector_kernel
 def _sum_out(table, message):
-    """Send the log of the sum of exponentials of each row, and leave its distribution, zeros if impossible."""
+    """Send the log of the sum of exponentials of each row, and leave its distribution, or zeros."""
     rest = len(table) // len(message)
     for s in range(len(message)):
         row = table[s * rest : (s + 1) * rest]
@@ -266,17 +274,21 @@ def _normalise(p):
 
 
 @vector_kernel
-def _weigh(table, p, out):
-    """Multiply each row by a marginal of the separator."""
+def _weigh(table, p, first, out):
+    """Take entries of a table, from the first on, and multiply each row by its number."""
     rest = len(table) // len(p)
-    for s in range(len(p)):
-        for i in range(s * rest, (s + 1) * rest):
-            out[i] = table[i] * p[s]
+    s, i = first // rest, 0
+    while i < len(out):
+        end = min((s + 1) * rest - first, len(out))
+        for j in range(i, end):
+            out[j] = table[first + j] * p[s]
+        s, i = s + 1, end
 
 
 @vector_kernel
-def _weigh_vjp(table, p, d_table, d_p, out):
+def _weigh_vjp(table, p, d_table, d_p):
+    """Make the derivative of logs of distributions that of marginals."""
     rest = len(table) // len(p)
     for s in range(len(p)):
         for i in range(s * rest, (s + 1) * rest):
-            out[i] = table[i] * (d_p[s] + p[s] * d_table[i])
+            d_table[i] = table[i] * (d_p[s] + p[s] * d_table[i])

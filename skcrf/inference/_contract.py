@@ -8,10 +8,10 @@ log domain the product is a sum and the sum is that of exponentials, or a maximu
 
 import numpy as np
 
-from skcrf._numerics import inlined_kernel, kernel
+from skcrf._numerics import kernel, reduction_kernel
 
 
-@inlined_kernel
+@reduction_kernel
 def contract(values, start, outer, card, inner, rows, row, out, at):
     """Sum an axis out of ``values[start:]``, weighed by ``rows[row]``, into ``out[at:]``."""
     if inner == 1:

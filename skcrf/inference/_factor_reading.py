@@ -230,7 +230,9 @@ def decode(route, graph, theta, rho, messages, maximised):
             factor = route.steps[step, 3]
             if known:
                 table = graph.entry_ptr[graph.edge_table[factor]]
-                found = sum_with_care(route, step, 0, cavity, 1.0 / rho[factor], tables, table, work)
+                found = sum_with_care(
+                    route.steps, route.sources, step, 0, cavity, 1.0 / rho[factor], tables, table, work
+                )
                 for x in range(graph.cards[node]):
                     best[x] += weights[q] * work[found + x]
             else:

@@ -9,12 +9,18 @@ from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
+from scipy.sparse import csr_array
+from scipy.sparse.csgraph import reverse_cuthill_mckee
 
 from skcrf._numerics import kernel
 from skcrf.inference._elimination import eliminate
 
 # log2 of the entries of a clique with which to give up: to plan further would take long, for nothing.
 _HOPELESS = 64.0
+# Bytes below which the first order of elimination is good enough.
+_CHEAP = 2.0**20
+# Bytes above which to try other orders, unless they are too many by this factor; and how many orders.
+_DEAR, _REACH, _TRIES = 2.0**26, 32.0, 30
 # Entries of a table that are done at a time, with one list of where they are found in a smaller table.
 _BLOCK = 1024
 
@@ -75,7 +81,7 @@ class Cost(NamedTuple):
     log2_largest : float
         log2 of the entries of the largest table.
     n_bytes : float
-        Memory of all tables, separators, and one more table.
+        Memory of all tables and separators.
     is_whole : bool
         Whether these are the numbers of the whole tree, not of the part that was planned.
     """
@@ -129,23 +135,50 @@ def junction_tree(structure, max_bytes):
     keep = kind[scope] >= 0
     kept_ptr = np.concatenate([[0], np.cumsum(keep)])[scope_ptr]
     scope, stride = scope[keep], stride[keep]
-    best = None
-    for weights in (np.ones(len(cards)), cards.astype(np.float64)):
-        steps = eliminate(kept_ptr, scope, kind, np.log2(cards), weights, _HOPELESS)
-        tree = _cliques(*steps, kind, cards)
-        cost = _cost(tree, cards, len(steps[0]) == np.count_nonzero(kind >= 0))
-        if best is None or (not cost.is_whole, cost.n_bytes) < (not best[2].is_whole, best[2].n_bytes):
-            best = steps, tree, cost
-        if (cards == cards.max(initial=1)).all() or best[2].n_bytes < _CHEAP:
-            break  # the other order is the same, or not worth looking for
-    (order, *_), cliques, cost = best
+    links = kind, cards, kept_ptr, scope
+    best = _cheapest(_ways(*links), *links, enough=_CHEAP)
+    cost = best[2]
+    if cost.is_whole and _DEAR < cost.n_bytes < _REACH * max_bytes:
+        best = _cheapest(_more_ways(*links), *links, enough=_DEAR, best=best)
+    order, cliques, cost = best
     if not cost.is_whole or cost.n_bytes > max_bytes:
         return None, cost
-    return _assemble(order, *cliques, kind, cards, kept_ptr, scope, stride), cost
+    return _assemble(order, *cliques, *links, stride), cost
 
 
-# Bytes below which one order of elimination is good enough.
-_CHEAP = 2.0**20
+def _cheapest(ways, kind, cards, scope_ptr, scope, *, enough, best=None):
+    """Try orders of elimination until one takes no more bytes than that; an order, its cliques and cost."""
+    for late, weights, names in ways:
+        # Nodes have other numbers in between: ties are broken by these.
+        labels, logs = np.argsort(names), np.log2(cards)[names]
+        steps = eliminate(scope_ptr, labels[scope], late[names], logs, weights[names], _HOPELESS)
+        steps = names[steps[0]], steps[1], names[steps[2]]
+        cliques = _cliques(*steps, kind, cards)
+        cost = _cost(cliques, cards, len(steps[0]) == np.count_nonzero(kind >= 0))
+        if best is None or (not cost.is_whole, cost.n_bytes) < (not best[2].is_whole, best[2].n_bytes):
+            best = steps[0], cliques, cost
+        if best[2].n_bytes <= enough:
+            break
+    return best
+
+
+def _ways(kind, cards, scope_ptr, scope):
+    """What to try: which nodes come later than others, what it costs to join them, and their numbers."""
+    once, names, n_nodes = np.ones(len(cards)), np.arange(len(cards)), len(cards)
+    yield kind, once, names
+    # From one end to the other: min-fill alone meets itself in the middle of a lattice.
+    of_nodes = csr_array((np.ones(len(scope)), scope, scope_ptr), shape=(len(scope_ptr) - 1, n_nodes))
+    rank = np.argsort(reverse_cuthill_mckee(csr_array(of_nodes.T @ of_nodes), symmetric_mode=True))
+    yield np.where(kind < 0, kind, rank + n_nodes * kind), once, names
+    if len(np.unique(cards)) > 1:
+        yield kind, cards.astype(np.float64), names
+
+
+def _more_ways(kind, cards, scope_ptr, scope):
+    """Break ties otherwise: by numbers that are drawn, the same ones for the same structure."""
+    rng = np.random.default_rng(0)
+    for _ in range(_TRIES):
+        yield kind, np.ones(len(cards)), rng.permutation(len(cards))
 
 
 def _cost(cliques, cards, is_whole):
@@ -154,8 +187,8 @@ def _cost(cliques, cards, is_whole):
     sizes = log_card[axis_ptr[1:]] - log_card[axis_ptr[:-1]]
     seps = log_card[axis_ptr[:-1] + n_sep] - log_card[axis_ptr[:-1]]
     with np.errstate(over="ignore"):
-        n_entries = np.exp2(sizes).sum() + np.exp2(seps).sum() + np.exp2(sizes.max())
-    return Cost(int(np.diff(axis_ptr).max()) - 1, float(sizes.max()), 8.0 * float(n_entries), is_whole)
+        n_entries = np.exp2(sizes).sum() + np.exp2(seps).sum()
+    return Cost(int(np.diff(axis_ptr).max()) - 1, float(sizes.max()), 8.0 * float(n_entries), bool(is_whole))
 
 
 @kernel

@@ -28,10 +28,6 @@ from skcrf.inference._parts import backward_in_parts, forward_in_parts
 PASSING = {**ITERATION, "damping": [Interval(Real, 0, 1, closed="left")]}
 
 
-# The engine for any graph of a layout.
-_ANY = {"pairwise": PairwiseEngine, "factor": FactorEngine}
-
-
 class Plan(NamedTuple):
     """How to pass messages.
 
@@ -95,6 +91,9 @@ class MessagePassing(BaseInference):
     def _plan(self, graph):
         """Choose how to pass messages: return a Plan."""
 
+    #: The engines for any graph that the method takes, by its layout.
+    _engines = {"pairwise": PairwiseEngine, "factor": FactorEngine}
+
     def _kinds(self, plan, theta):
         """Choose an engine for each example: 0 is the one for any graph of its layout."""
         if plan.graph.layout == "factor":
@@ -117,7 +116,7 @@ class MessagePassing(BaseInference):
             if kind:
                 engine = LatticeEngine(part, theta, maximise, kind)
             else:
-                engine = _ANY[graph.layout](part, theta, maximise)
+                engine = self._engines[graph.layout](part, theta, maximise)
             resumed = start is not None and selection is None and start.fits(engine)
             trace = iterate(
                 engine.step,
@@ -219,6 +218,13 @@ def _statistics(beliefs, *_):
     if trace is None:
         return score_vjp(plan.graph, theta, beliefs.mu, np.ones(plan.graph.n_examples))
     return Potentials(beliefs.mu.copy(), engine.expected_tables(trace.state))
+
+
+def exact_backward(beliefs, d_mu, d_edge_mu, d_log_z):
+    """Pull derivatives back where the answer is exact: that of log_z are the marginals, D13 Eq 4."""
+    if d_mu is not None or d_edge_mu is not None or d_log_z is None:
+        return _backward(beliefs, d_mu, d_edge_mu, d_log_z)
+    return scaled(beliefs.state.plan.graph, _statistics(beliefs), d_log_z)
 
 
 def _marginals(state, trace, edges):

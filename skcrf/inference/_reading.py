@@ -14,7 +14,7 @@ from skcrf.inference._forests import breadth_first
 
 
 @inlined_kernel
-def _cavity(graph, theta, rho, messages, node, edge, out):
+def cavity_of(graph, theta, rho, messages, node, edge, out):
     """log e^theta(x_j) prod_d m_d(x_j)^rho_d / m_edge(x_j), for node j; edge = -1 divides by none."""
     for x in range(len(out)):
         out[x] = theta.unary[node, x]
@@ -44,7 +44,7 @@ def _edge_belief(graph, theta, rho, messages, edge, cavities, out):
     """Log-marginal of an edge, flattened into `out`; uses `cavities` (2, n_states) as scratch."""
     n_states = theta.unary.shape[1]
     for side in range(2):
-        _cavity(graph, theta, rho, messages, graph.edges[edge, side], edge, cavities[side])
+        cavity_of(graph, theta, rho, messages, graph.edges[edge, side], edge, cavities[side])
     table = graph.edge_table[edge]
     for x in range(n_states):
         for z in range(n_states):
@@ -57,7 +57,7 @@ def read_nodes(graph, theta, rho, messages):
     """Logarithms of the marginals of nodes, Eq 17."""
     log_mu = np.empty_like(theta.unary)
     for node in range(len(log_mu)):
-        _cavity(graph, theta, rho, messages, node, -1, log_mu[node])
+        cavity_of(graph, theta, rho, messages, node, -1, log_mu[node])
         log_normalise(log_mu[node])
     return log_mu
 
@@ -172,7 +172,7 @@ def _table_entry(theta, table, side, x_target, x_source):
 
 
 @kernel
-def _log_sum(values):
+def log_sum(values):
     """Turn values into their shares in the sum of their exponentials, and return the log of that sum."""
     top = values.max()
     if top == -np.inf:
@@ -196,13 +196,13 @@ def _log_inward(graph, theta, rho, messages, inward, cavity, shares, best):
     """
     edge, side = inward >> 1, inward & 1
     node = graph.edges[edge, side]
-    _cavity(graph, theta, rho, messages, graph.edges[edge, 1 - side], edge, cavity)
+    cavity_of(graph, theta, rho, messages, graph.edges[edge, 1 - side], edge, cavity)
     largest, tightest = -np.inf, 0
     for x in range(len(cavity)):
         if messages[inward, x] > -np.inf and theta.unary[node, x] > -np.inf:
             for z in range(len(cavity)):
                 shares[z] = _table_entry(theta, graph.edge_table[edge], side, x, z) / rho[edge] + cavity[z]
-            value = _log_sum(shares) - messages[inward, x]
+            value = log_sum(shares) - messages[inward, x]
             if value > largest:
                 largest, tightest = value, x
                 best[:] = shares
@@ -234,8 +234,8 @@ def read_dual(graph, theta, rho, messages, inward):
             log_c, _ = _log_inward(graph, theta, rho, messages, inward[edge], rows[0], rows[1], rows[2])
             log_z[example] += rho[edge] * log_c
         for node in range(graph.node_ptr[example], graph.node_ptr[example + 1]):
-            _cavity(graph, theta, rho, messages, node, -1, rows[0])
-            log_z[example] += weights[node] * _log_sum(rows[0])
+            cavity_of(graph, theta, rho, messages, node, -1, rows[0])
+            log_z[example] += weights[node] * log_sum(rows[0])
     return log_z
 
 
@@ -256,8 +256,8 @@ def read_dual_vjp(graph, theta, rho, messages, inward, d_log_z, d_messages, d_th
                 rows[2, z] *= d_z * rho[edge]
             _cavity_vjp(graph, rho, graph.edges[edge, 1 - side], edge, rows[2], d_messages, d_theta)
         for node in range(graph.node_ptr[example], graph.node_ptr[example + 1]):
-            _cavity(graph, theta, rho, messages, node, -1, rows[0])
-            _log_sum(rows[0])
+            cavity_of(graph, theta, rho, messages, node, -1, rows[0])
+            log_sum(rows[0])
             rows[0] *= d_z * weights[node]
             _cavity_vjp(graph, rho, node, -1, rows[0], d_messages, d_theta)
 

@@ -68,11 +68,9 @@ class Exact(BaseInference):
         self.task_of(graph, tau)
         theta = canonical(theta)
         factors = graph if isinstance(graph, FactorGraph) else as_factors(graph, theta.unary.shape[1])
-        possible = theta.unary > -np.inf
-        fixed = np.count_nonzero(possible, axis=1) == 1
-        kind = np.where(fixed, -1, np.broadcast_to(tau, graph.n_nodes) == 0)
+        kind, known = _kinds(theta, tau)
         groups = self._groups(factors, kind)
-        places = _places(factors, theta, np.where(fixed, possible.argmax(axis=1), 0), groups)
+        places = _places(factors, theta, known, groups)
         tables, seps = (_memory.empty(total) for total in _totals(groups))
         n_unary, n_beliefs = theta.unary.size, int(factors.belief_ptr[-1])
         mu, log_z = np.zeros(n_unary + edges * n_beliefs), np.empty(graph.n_examples)
@@ -123,6 +121,37 @@ class Exact(BaseInference):
                 )
             found.append((tree, np.array(examples)))
         return found
+
+
+def induced_cost(graph, theta, tau=1.0, *, max_memory=2**31):
+    """Tell what exact inference on the first example of a batch takes, without doing it.
+
+    Parameters
+    ----------
+    graph : FactorGraph
+        Structure.
+    theta : Potentials
+        Potentials, of which only forbidden states count.
+    tau : float or ndarray of shape (n_nodes,), default=1.0
+        Temperature.
+    max_memory : float, default=2**31
+        Bytes below which an order of elimination is looked for with more effort.
+
+    Returns
+    -------
+    cost : Cost
+        The induced width, log2 of the entries of the largest table, and the bytes of all tables.
+    """
+    kind, _ = _kinds(theta, tau)
+    return junction_tree(_structure(graph, kind, 0), float(max_memory))[1]
+
+
+def _kinds(theta, tau):
+    """What to do with each node (-1 nothing, 0 sum, 1 maximise), and its state where only one is possible."""
+    possible = theta.unary > -np.inf
+    fixed = np.count_nonzero(possible, axis=1) == 1
+    kind = np.where(fixed, -1, np.broadcast_to(tau, len(fixed)) == 0)
+    return kind, np.where(fixed, possible.argmax(axis=1), 0)
 
 
 def _structure(graph, kind, example):

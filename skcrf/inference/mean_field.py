@@ -1,5 +1,6 @@
 """Mean field: the best fully factorised approximation, D13 section 3.2 and Algorithm 2."""
 
+from collections.abc import Callable
 from functools import cache, partial
 from typing import Any, NamedTuple
 
@@ -10,6 +11,12 @@ from skcrf.graph import Graph, Potentials, canonical, outer
 from skcrf.inference._base import BaseInference, Beliefs, check_possible
 from skcrf.inference._checkerboard import CheckerboardEngine
 from skcrf.inference._curvature import ProductCurvature
+from skcrf.inference._factor_field import (
+    FactorFieldEngine,
+    factor_objective,
+    factor_objective_vjp,
+    factor_outer_vjp,
+)
 from skcrf.inference._fixed_point import ITERATION, Trace, iterate, reverse
 from skcrf.inference._kinds import lattice_kinds
 from skcrf.inference._parts import backward_in_parts, forward_in_parts
@@ -124,6 +131,13 @@ def _objective_vjp(graph, theta, mu, d_log_z, through, d_mu, d_theta):
                         d_mu[j, z] += d_z * mu[i, x] * theta.tables[table, x, z]
 
 
+def _outer_vjp(graph, mu, d_edge_mu, d_mu):
+    """Pull the derivative of the marginals of edges back to those of nodes, whose products they are."""
+    i, j = graph.edges.T
+    np.add.at(d_mu, i, np.einsum("exz,ez->ex", d_edge_mu, mu[j]))
+    np.add.at(d_mu, j, np.einsum("exz,ex->ez", d_edge_mu, mu[i]))
+
+
 class _GraphEngine:
     """Mean field on any graph, node after node."""
 
@@ -147,6 +161,21 @@ class _GraphEngine:
 
     def leave(self, d_theta):
         return d_theta
+
+
+class _Layout(NamedTuple):
+    """What depends on the layout of a graph: the engine for any, and kernels."""
+
+    engine: type
+    objective: Callable
+    objective_vjp: Callable
+    outer_vjp: Callable
+
+
+_LAYOUTS = {
+    "pairwise": _Layout(_GraphEngine, _objective, _objective_vjp, _outer_vjp),
+    "factor": _Layout(FactorFieldEngine, factor_objective, factor_objective_vjp, factor_outer_vjp),
+}
 
 
 class _State(NamedTuple):
@@ -187,6 +216,7 @@ class MeanField(BaseInference):
 
     _parameter_constraints = ITERATION
 
+    layouts = frozenset({"pairwise", "factor"})
     bound = "lower"
     has_curvature = True
     reads_edges = False
@@ -202,10 +232,12 @@ class MeanField(BaseInference):
         check_possible(graph, (theta.unary > -np.inf).any(axis=1))
 
         def run(kind, graph, theta, selection):
-            engine = (CheckerboardEngine if kind else _GraphEngine)(graph, theta)
+            engine = (CheckerboardEngine if kind else _LAYOUTS[graph.layout].engine)(graph, theta)
             return self._ascend(engine, graph, theta, edges, tape)
 
-        return forward_in_parts(lattice_kinds(graph), graph, theta, run)
+        no_lattice = np.zeros(graph.n_examples, dtype=np.int64)
+        kinds = lattice_kinds(graph) if graph.layout == "pairwise" else no_lattice
+        return forward_in_parts(kinds, graph, theta, run)
 
     def _ascend(self, engine, graph, theta, edges, tape):
         def step(state, active):
@@ -218,7 +250,7 @@ class MeanField(BaseInference):
         trace = iterate(step, start, graph.n_examples, max_iter=self.max_iter, tol=self.tol, tape=tape)
         mu = engine.marginals(trace.state)
         edge_mu = outer(graph, mu) if edges else None
-        log_z = cache(partial(_objective, graph, theta, mu))
+        log_z = cache(partial(_LAYOUTS[graph.layout].objective, graph, theta, mu))
         state = _State(graph, theta, engine, trace)
         return Beliefs(mu, edge_mu, log_z, trace.n_iter, trace.converged, state)
 
@@ -235,7 +267,8 @@ class MeanField(BaseInference):
         graph, theta, _, _ = beliefs.state
         means = Potentials(np.zeros_like(theta.unary), np.zeros_like(theta.tables))
         no_mu = np.empty((0, theta.unary.shape[1]))
-        _objective_vjp(graph, theta, beliefs.mu, np.ones(graph.n_examples), False, no_mu, means)
+        objective_vjp = _LAYOUTS[graph.layout].objective_vjp
+        objective_vjp(graph, theta, beliefs.mu, np.ones(graph.n_examples), False, no_mu, means)
         return means
 
     def _backward(self, beliefs, d_mu, d_edge_mu, d_log_z):
@@ -244,11 +277,10 @@ class MeanField(BaseInference):
         d_read = Potentials(np.zeros_like(theta.unary), np.zeros_like(theta.tables))
         d_mu = np.zeros_like(theta.unary) if d_mu is None else d_mu.copy()
         if d_edge_mu is not None:
-            i, j = graph.edges.T
-            np.add.at(d_mu, i, np.einsum("exz,ez->ex", d_edge_mu, mu[j]))
-            np.add.at(d_mu, j, np.einsum("exz,ex->ez", d_edge_mu, mu[i]))
+            _LAYOUTS[graph.layout].outer_vjp(graph, mu, d_edge_mu, d_mu)
         if d_log_z is not None:
-            _objective_vjp(graph, theta, mu, d_log_z, trace.tape is not None, d_mu, d_read)
+            objective_vjp = _LAYOUTS[graph.layout].objective_vjp
+            objective_vjp(graph, theta, mu, d_log_z, trace.tape is not None, d_mu, d_read)
         step_vjp = partial(engine.step_vjp, adjoint)
         reverse(
             step_vjp, trace, engine.start(d_mu), engine.row_ptr, tol=self.tol, max_terms=10 * trace.n_iter

@@ -2,8 +2,10 @@
 
 import numpy as np
 
+from skcrf.inference._forest_engine import ForestEngine
 from skcrf.inference._forests import breadth_first, two_passes
-from skcrf.inference._messages import MessagePassing, Plan
+from skcrf.inference._messages import MessagePassing, Plan, exact_backward
+from skcrf.inference._parts import backward_in_parts
 
 
 class Tree(MessagePassing):
@@ -28,6 +30,10 @@ class Tree(MessagePassing):
 
     tasks = frozenset({"sum", "max"})
     exact_on = "forest"
+    _engines = {"pairwise": ForestEngine}
+
+    def backward(self, beliefs, d_mu=None, d_edge_mu=None, d_log_z=None):
+        return backward_in_parts(beliefs, d_mu, d_edge_mu, d_log_z, exact_backward)
 
     def _plan(self, graph):
         order, arrival, closing = breadth_first(graph)
