@@ -19,7 +19,7 @@ from sklearn.preprocessing import KBinsDiscretizer, Normalizer, StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import skcrf
-from skcrf import GridCRFClassifier, optimizers
+from skcrf import GridCRFClassifier
 from skcrf.datasets import make_binary_denoising, make_potts
 from skcrf.gradients import Backprop
 from skcrf.graph import Potentials, isolated, lattice
@@ -27,7 +27,7 @@ from skcrf.inference import BP, INFERENCE, TRW, BruteForce, MeanField, Tree
 from skcrf.losses import LOSSES
 from skcrf.metrics import SCORERS
 from skcrf.objective import Objective, workers
-from skcrf.optimizers import LBFGS, OPTIMIZERS, Adam
+from skcrf.optimizers import LBFGS, OPTIMIZERS, Adam, lbfgs
 from skcrf.preprocessing import PixelWise
 
 ESTIMATORS = [getattr(skcrf, name) for name in skcrf.__all__ if name.endswith("Classifier")]
@@ -603,7 +603,7 @@ def test_lbfgs_does_not_take_bad_scaling_for_convergence():
 
 def test_lbfgs_starts_afresh_after_a_bad_direction(monkeypatch):
     runs, calls = [], []
-    scipy_minimize = optimizers.scipy_minimize
+    scipy_minimize = lbfgs.scipy_minimize
 
     def counted(*args, **kwargs):
         runs.append(len(calls))
@@ -615,7 +615,7 @@ def test_lbfgs_starts_afresh_after_a_bad_direction(monkeypatch):
         wrong = len(runs) == 1 and len(calls) > 5
         return float(np.sum((w - 1) ** 4)), (-1.0 if wrong else 1.0) * 4 * (w - 1) ** 3
 
-    monkeypatch.setattr(optimizers, "scipy_minimize", counted)
+    monkeypatch.setattr(lbfgs, "scipy_minimize", counted)
     result = LBFGS().minimize(
         objective, np.full(3, 5.0), max_iter=200, tol=1e-8, callback=lambda w, value: False, rng=None
     )

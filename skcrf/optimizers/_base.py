@@ -1,0 +1,46 @@
+"""The optimizer door: an objective ``w -> (value, gradient)`` goes in, the best weights come out."""
+
+from abc import ABC, abstractmethod
+
+from sklearn.base import BaseEstimator
+
+
+class BaseOptimizer(BaseEstimator, ABC):
+    """Base class of the optimizers.
+
+    Conventions
+    -----------
+    - An objective is called with weights, one vector, and gives value and gradient there. Mini-batch
+      methods also pass the `batches` to evaluate, some of ``objective.batches``.
+    - ``callback(w, value)`` is called after each iteration and returns whether to stop.
+    """
+
+    _parameter_constraints = {}
+
+    #: Number of examples in a mini-batch; None for methods that use all.
+    batch_size = None
+
+    @abstractmethod
+    def minimize(self, objective, w, *, max_iter, tol, callback, rng):
+        """Minimise.
+
+        Parameters
+        ----------
+        objective : callable
+            The objective.
+        w : ndarray of shape (n_weights,)
+            Where to start.
+        max_iter : int
+            Iterations at most.
+        tol : float
+            When to stop; what it is compared with is the method's business.
+        callback : callable
+            ``callback(w, value) -> bool``.
+        rng : numpy.random.RandomState
+            Source of randomness.
+
+        Returns
+        -------
+        result : scipy.optimize.OptimizeResult
+            With `x`, `fun`, `nit`, `success` and `message`.
+        """
