@@ -3,8 +3,10 @@
 from skcrf.losses._base import BaseLoss
 from skcrf.losses.clique import CliqueLogistic, CliqueQuadratic, CliqueSmoothed
 from skcrf.losses.likelihood import EM, Likelihood
+from skcrf.losses.margin import Hinge, LatentHinge, MarginalHinge, Unified
 from skcrf.losses.piecewise import Piecewise
 from skcrf.losses.pseudolikelihood import PatchPseudolikelihood, Pseudolikelihood
+from skcrf.losses.rounded import MaximumMarginal
 from skcrf.losses.univariate import SmoothedClassification, UnivariateLogistic, UnivariateQuadratic
 
 LOSSES = {
@@ -12,11 +14,16 @@ LOSSES = {
     "clique_quadratic": CliqueQuadratic,
     "clique_smoothed": CliqueSmoothed,
     "em": EM,
+    "hinge": Hinge,
+    "latent_hinge": LatentHinge,
     "likelihood": Likelihood,
+    "marginal_hinge": MarginalHinge,
+    "maximum_marginal": MaximumMarginal,
     "patch_pseudolikelihood": PatchPseudolikelihood,
     "piecewise": Piecewise,
     "pseudolikelihood": Pseudolikelihood,
     "smoothed_classification": SmoothedClassification,
+    "unified": Unified,
     "univariate_logistic": UnivariateLogistic,
     "univariate_quadratic": UnivariateQuadratic,
 }
@@ -28,11 +35,16 @@ __all__ = [
     "CliqueLogistic",
     "CliqueQuadratic",
     "CliqueSmoothed",
+    "Hinge",
+    "LatentHinge",
     "Likelihood",
+    "MarginalHinge",
+    "MaximumMarginal",
     "PatchPseudolikelihood",
     "Piecewise",
     "Pseudolikelihood",
     "SmoothedClassification",
+    "Unified",
     "UnivariateLogistic",
     "UnivariateQuadratic",
 ]

@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 
+import numpy as np
 from sklearn.base import BaseEstimator
 
 from skcrf.graph import scaled
@@ -25,14 +26,27 @@ class BaseLoss(BaseEstimator, ABC):
     #: What is asked of the inference, and differentiated: a subset of {"mu", "log_z"}. Where it is empty, the
     #: inference is never called.
     needs = frozenset()
+    #: Tasks that the inference must be able to do; none where it does what it does by itself.
+    tasks = frozenset({"sum"})
+    #: Whether what is needed is rounded to a configuration, so that inference is not differentiated.
+    rounds = False
+    #: Whether the loss has kinks, where its derivative is one of several.
+    subgradient = False
+    #: Whether some labels of an example may be hidden while others are known.
+    hidden_labels = True
+    #: Two functions with the door of a loss, convex where inference is exact, whose difference the loss is.
+    convex = concave = None
     #: Graphs that the loss takes: "any" of any layout, or "lattice" for lattices and graphs without edges.
     graphs = "any"
     #: Whether the loss is a sum over sites, each of which can have a weight.
     site_weighted = False
+    #: Whether the weight of a site is what a wrong label costs there.
+    site_costs = False
     #: What a fit starts from where the user does not say: "independent", or the loss to minimise first.
     starts_from = "independent"
     #: How labels are predicted where the user does not say: "mpm", the label of the largest marginal at every
-    #: site, or "map", the most probable configuration.
+    #: site, "map", the most probable configuration, or "marginal_map", that of the sites that are not hidden
+    #: variables, with these summed out.
     decoding = "mpm"
 
     def __call__(self, inference, graph, theta, y, site_weight=None):
@@ -49,7 +63,8 @@ class BaseLoss(BaseEstimator, ABC):
         y : ndarray of shape (n_nodes,)
             Labels, -1 where hidden.
         site_weight : ndarray of shape (n_nodes,), default=None
-            Weight of each site, for losses that are sums over sites; any where examples have one site each.
+            Weight of each site, for losses that are sums over sites or have costs of sites; any where
+            examples have one site each.
 
         Returns
         -------
@@ -65,7 +80,9 @@ class BaseLoss(BaseEstimator, ABC):
                 f"{type(self).__name__} takes lattices alone, but this graph has the layout "
                 f"{graph.layout!r}: take another loss."
             )
-        if site_weight is None or self.site_weighted:
+        if not self.hidden_labels:
+            self._refuse_hidden(graph, y)
+        if site_weight is None or self.site_weighted or self.site_costs:
             return self._evaluate(inference, graph, theta, y, site_weight)
         if graph.n_nodes > graph.n_examples:
             raise ValueError(
@@ -75,6 +92,17 @@ class BaseLoss(BaseEstimator, ABC):
         # Where an example is one site, the weight of the site is that of the example.
         value, d_theta, converged = self._evaluate(inference, graph, theta, y, None)
         return value * site_weight, scaled(graph, d_theta, site_weight), converged
+
+    def _refuse_hidden(self, graph, y):
+        n_hidden = np.bincount(graph.node_example[y < 0], minlength=graph.n_examples)
+        partly = (n_hidden > 0) & (n_hidden < np.diff(graph.node_ptr))
+        if partly.any():
+            example = int(np.argmax(partly))
+            raise ValueError(
+                f"{type(self).__name__} takes no hidden labels, but {n_hidden[example]} of "
+                f"{np.diff(graph.node_ptr)[example]} labels of example {example} of a batch are hidden: take "
+                "'latent_hinge', which maximises over them, or 'marginal_hinge', which sums them out."
+            )
 
     @abstractmethod
     def _evaluate(self, inference, graph, theta, y, site_weight):

@@ -1,0 +1,254 @@
+"""Losses that are differences of two log-partition functions, and the two halves of them.
+
+Each half is convex in theta where inference is exact, so that the difference is what the concave-convex
+procedure takes. A half has the door of a loss, and is none: it is not to be minimised alone.
+"""
+
+from abc import abstractmethod
+from collections.abc import Callable
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+
+from skcrf.graph import Potentials, augment, clamp, score, score_vjp, sum_by_example
+from skcrf.losses._base import BaseLoss
+
+# Configurations of the labelled sites of an example that are enumerated where hidden ones come first.
+_MOST_CONFIGURATIONS = 2**12
+
+
+class DifferenceLoss(BaseLoss):
+    """A loss that is `convex` minus `concave`, two halves that differ in what is known of the labels."""
+
+    needs = frozenset({"log_z"})
+    tasks = frozenset()
+
+    @property
+    @abstractmethod
+    def convex(self):
+        """Callable: the half that is added."""
+
+    @property
+    @abstractmethod
+    def concave(self):
+        """Callable: the half that is subtracted."""
+
+    def _evaluate(self, inference, graph, theta, y, site_weight):
+        free = self.convex(inference, graph, theta, y, site_weight)
+        clamped = self.concave(inference, graph, theta, y, site_weight)
+        d_theta = Potentials(*(one - other for one, other in zip(free[1], clamped[1], strict=True)))
+        return labelled(graph, y) * (free[0] - clamped[0]), d_theta, free[2] & clamped[2]
+
+
+def labelled(graph, y):
+    """Tell which examples have a label.
+
+    Parameters
+    ----------
+    graph : Graph
+        Structure.
+    y : ndarray of shape (n_nodes,)
+        Labels, -1 where hidden.
+
+    Returns
+    -------
+    labelled : ndarray of shape (n_examples,)
+        1 for those that have one, else 0: their loss is counted so often.
+    """
+    return (sum_by_example(y >= 0, graph.node_example, graph) > 0).astype(np.float64)
+
+
+def log_z_at(inference, graph, theta, tau, d_log_z):
+    """Compute a log-partition function at any temperature: the highest is divided out of the potentials.
+
+    Parameters
+    ----------
+    inference : BaseInference
+        The inference.
+    graph : Graph
+        Structure.
+    theta : Potentials
+        Potentials.
+    tau : float, ndarray of shape (n_nodes,) or None
+        Temperature; None for what the inference does by itself.
+    d_log_z : ndarray of shape (n_examples,)
+        Derivative of some value with respect to the answer.
+
+    Returns
+    -------
+    log_z : ndarray of shape (n_examples,)
+        The answer.
+    d_theta : Potentials
+        Derivative of that value with respect to theta.
+    converged : ndarray of shape (n_examples,)
+        Whether the inference did.
+    """
+    if tau is None:
+        beliefs, hottest = inference.forward(graph, theta), 1.0
+    else:
+        hottest = float(np.max(tau)) or 1.0
+        scaled = theta if hottest == 1.0 else Potentials(*(part / hottest for part in theta))
+        beliefs = inference.forward(graph, scaled, tau / hottest)
+    return hottest * beliefs.log_z, inference.backward(beliefs, d_log_z=d_log_z), beliefs.converged
+
+
+def _together(graph, parts):
+    """Add answers of which each is for some examples: (examples, (log_z, d_theta, converged))."""
+    (_, (log_z, d_theta, converged)), *others = parts
+    for examples, (other, d_other, other_converged) in others:
+        log_z = np.where(examples, other, log_z)
+        d_theta = Potentials(*map(np.add, d_theta, d_other))
+        converged = np.where(examples, other_converged, converged)
+    return log_z, d_theta, converged
+
+
+class Free(NamedTuple):
+    """log_z of the free field.
+
+    The probabilities of a directed model sum to 1, whatever its parameters: that needs no inference.
+    """
+
+    needs = frozenset({"log_z"})
+    subgradient = False
+
+    def __call__(self, inference, graph, theta, y, site_weight=None):
+        """Evaluate, as a loss does."""
+        known = graph.normalised > 0
+        if known.all():
+            none = Potentials(np.zeros_like(theta.unary), np.zeros_like(theta.tables))
+            return np.zeros(graph.n_examples), none, known
+        log_z, d_theta, converged = log_z_at(inference, graph, theta, None, labelled(graph, y) * ~known)
+        return np.where(known, 0.0, log_z), d_theta, known | converged
+
+
+class Augmented(NamedTuple):
+    """log_z of the free field with what wrong labels cost, at two temperatures: P16 Eq 4.6, its first half.
+
+    Attributes
+    ----------
+    eps_y : float
+        Temperature of labelled sites.
+    eps_h : float
+        Temperature of hidden sites, which are summed out (or maximised) first.
+    cost : float
+        What a wrong label costs.
+    """
+
+    eps_y: float
+    eps_h: float
+    cost: float = 1.0
+
+    needs = frozenset({"log_z"})
+
+    @property
+    def subgradient(self):
+        """Whether there are kinks."""
+        return min(self.eps_y, self.eps_h) == 0
+
+    def __call__(self, inference, graph, theta, y, site_weight=None):
+        """Evaluate, as a loss does."""
+        cost = self.cost * (1.0 if site_weight is None else site_weight)
+        theta, counts = augment(theta, y, cost), labelled(graph, y)
+        if self.eps_y == self.eps_h:
+            return log_z_at(inference, graph, theta, self.eps_y, counts)
+        # What is asked for an example must not depend on others in the batch: those without hidden sites
+        # have one temperature.
+        hides = sum_by_example(y < 0, graph.node_example, graph) > 0
+        parts = []
+        if not hides.all():
+            parts.append((~hides, log_z_at(inference, graph, theta, self.eps_y, counts * ~hides)))
+        if hides.any():
+            hidden_first = self._hotter if self.eps_h > self.eps_y else self._colder
+            parts.append((hides, hidden_first(inference, graph, theta, y, counts * hides)))
+        return _together(graph, parts)
+
+    def _hotter(self, inference, graph, theta, y, counts):
+        return log_z_at(inference, graph, theta, np.where(y >= 0, self.eps_y, self.eps_h), counts)
+
+    def _colder(self, inference, graph, theta, y, counts):
+        """Enumerate the labelled sites: inference eliminates hotter nodes first."""
+        configurations = _configurations(graph, theta, y, counts)
+        every = [
+            log_z_at(inference, graph, clamp(theta, x), self.eps_h, np.zeros_like(counts))[0]
+            for x, _ in configurations
+        ]
+        own = np.array([valid for _, valid in configurations])
+        scores = np.where(own, every, -np.inf) / self.eps_y
+        top = scores.max(axis=0)
+        weight = np.exp(scores - top)
+        total = weight.sum(axis=0)
+        d_theta = Potentials(np.zeros_like(theta.unary), np.zeros_like(theta.tables))
+        converged = np.ones(len(counts), dtype=bool)
+        for (x, _), share in zip(configurations, weight / total, strict=True):
+            answer = log_z_at(inference, graph, clamp(theta, x), self.eps_h, counts * share)
+            d_theta = Potentials(*map(np.add, d_theta, answer[1]))
+            converged &= answer[2]
+        return self.eps_y * (top + np.log(total)), d_theta, converged
+
+
+def _configurations(graph, theta, y, counts):
+    """All states of the labelled sites, for every example at once: (states, examples that have them so).
+
+    Of examples that do not count, and where a state is forbidden, the labels again.
+    """
+    n_states = theta.unary.shape[1]
+    known = (y >= 0) & (counts[graph.node_example] > 0)
+    n_known = np.bincount(graph.node_example[known], minlength=graph.n_examples)
+    sizes = n_states ** n_known.astype(np.float64)
+    if sizes.max() > _MOST_CONFIGURATIONS:
+        raise ValueError(
+            f"Hidden labels are colder than known ones, eps_h < eps_y, for which the known ones are "
+            f"enumerated: {n_known.max()} labels of {n_states} states, more than {_MOST_CONFIGURATIONS} "
+            "configurations. Take eps_h >= eps_y, or 'latent_hinge'."
+        )
+    place = np.zeros(len(y), dtype=np.int64)  # of each labelled site among those of its example
+    for first, last in pairwise(graph.node_ptr):
+        place[first:last] = np.maximum(np.cumsum(known[first:last]) - 1, 0)
+    found = []
+    for number in range(int(sizes.max())):
+        states = number // n_states**place % n_states
+        impossible = known & np.isneginf(theta.unary[np.arange(len(y)), states])
+        own = (number < sizes) & (sum_by_example(impossible, graph.node_example, graph) == 0)
+        found.append((np.where(known & own[graph.node_example], states, y), own))
+    return found
+
+
+class Clamped(NamedTuple):
+    """log_z with the labels clamped.
+
+    Where an example has all its labels one configuration is left, whose score needs no inference, whatever
+    others are in the batch.
+
+    Attributes
+    ----------
+    tau : float or None
+        Temperature of hidden sites; None for what the inference does by itself.
+    beside : callable or None
+        From the inference of the free field to that of this one, where that is another.
+    """
+
+    tau: float | None = None
+    beside: Callable | None = None
+
+    needs = frozenset({"log_z"})
+
+    @property
+    def subgradient(self):
+        """Whether there are kinks."""
+        return self.tau == 0
+
+    def __call__(self, inference, graph, theta, y, site_weight=None):
+        """Evaluate, as a loss does."""
+        counts = labelled(graph, y)
+        known = sum_by_example(y < 0, graph.node_example, graph) == 0
+        parts = []
+        if not known.all():
+            other = inference if self.beside is None else self.beside(inference)
+            parts.append((~known, log_z_at(other, graph, clamp(theta, y), self.tau, counts * ~known)))
+        if known.any():
+            x = np.maximum(y, 0)  # of hidden labels nothing is asked
+            one_hot = np.eye(theta.unary.shape[1])[x]
+            d_score = score_vjp(graph, theta, one_hot, counts * known)
+            parts.append((known, (score(graph, theta, x), d_score, known)))
+        return _together(graph, parts)

@@ -1,0 +1,219 @@
+"""Max-margin losses: wrong labels have to score worse than the right ones by what they cost."""
+
+from numbers import Real
+
+from sklearn.utils._param_validation import Interval
+
+from skcrf.losses._differences import Augmented, Clamped, DifferenceLoss
+
+
+class MarginLoss(DifferenceLoss):
+    """A difference of log-partition functions at two temperatures, the first with costs: P16 Eq 4.6.
+
+    A subclass has the attributes `eps_y` and `eps_h`, and `cost` unless it is 1.
+    """
+
+    site_costs = True
+    cost = 1.0
+
+    @property
+    def convex(self):
+        """Callable: the half that is added."""
+        return Augmented(self.eps_y, self.eps_h, self.cost)
+
+    @property
+    def concave(self):
+        """Callable: the half that is subtracted."""
+        return Clamped(self.eps_h)
+
+
+class Hinge(MarginLoss):
+    """Structured hinge loss of the structured SVM: the margin by which wrong labels win, P16 Eq 2.48.
+
+    The best score of any labels, with what is wrong in them added, minus the score of the right ones. Never
+    below the cost of the labels that the best configuration predicts, where inference is exact. A wrong label
+    costs 1, or the weight of the right one by `class_weight`. Convex, with kinks: take optimizer
+    "subgradient" or "frank_wolfe". Labels must be known; those of a whole example may be hidden, which then
+    does not count.
+
+    See Also
+    --------
+    LatentHinge : For hidden labels, maximised over.
+    MarginalHinge : For hidden labels, summed out.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skcrf.graph import Potentials, chain
+    >>> from skcrf.inference import Tree
+    >>> from skcrf.losses import Hinge
+    >>> theta = Potentials(np.array([[0.0, 0.4], [0.0, 0.4], [0.0, 3.0]]), np.zeros((1, 2, 2)))
+    >>> value, d_theta, converged = Hinge()(Tree(), chain(3), theta, np.array([0, 1, 1]))
+    >>> value.round(3)
+    array([2.])
+    """
+
+    tasks = frozenset({"max"})
+    subgradient = True
+    hidden_labels = False
+    decoding = "map"
+    eps_y = eps_h = 0.0
+
+
+class LatentHinge(MarginLoss):
+    """Hinge loss of the latent structured SVM: hidden labels are maximised over, P16 Eq 4.5.
+
+    As `Hinge`, and both scores are those with the hidden labels that make them best. Where labels are hidden
+    it is not convex, but a difference of convex functions: take optimizer "cccp" or "subgradient". A hidden
+    label that might well be another is taken for certain; see `MarginalHinge`.
+
+    See Also
+    --------
+    MarginalHinge : Hidden labels are summed out.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skcrf.graph import Potentials, chain
+    >>> from skcrf.inference import Tree
+    >>> from skcrf.losses import LatentHinge
+    >>> theta = Potentials(np.array([[0.0, 0.4], [0.0, 0.4], [0.0, 3.0]]), np.zeros((1, 2, 2)))
+    >>> value, d_theta, converged = LatentHinge()(Tree(), chain(3), theta, np.array([0, 1, -1]))
+    >>> value.round(3)
+    array([2.])
+    """
+
+    tasks = frozenset({"max"})
+    subgradient = True
+    decoding = "map"
+    eps_y = eps_h = 0.0
+
+
+class MarginalHinge(MarginLoss):
+    """Hinge loss of the marginal structured SVM: hidden labels are summed out, P16 Eq 4.3.
+
+    As `Hinge`, with scores that are logarithms of sums over the hidden labels, so that what is not certain of
+    them is accounted for. Never below the cost of the labels that marginal MAP predicts, where inference is
+    exact. A difference of convex functions: take optimizer "cccp" or "subgradient".
+
+    See Also
+    --------
+    LatentHinge : Hidden labels are maximised over.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skcrf.graph import Potentials, chain
+    >>> from skcrf.inference import BruteForce
+    >>> from skcrf.losses import MarginalHinge
+    >>> theta = Potentials(np.array([[0.0, 0.4], [0.0, 0.4], [0.0, 3.0]]), np.zeros((1, 2, 2)))
+    >>> value, d_theta, converged = MarginalHinge()(BruteForce(), chain(3), theta, np.array([0, 1, -1]))
+    >>> value.round(3)
+    array([2.])
+    """
+
+    tasks = frozenset({"max", "sum", "mixed"})
+    subgradient = True
+    decoding = "marginal_map"
+    eps_y, eps_h = 0.0, 1.0
+
+
+class Unified(MarginLoss):
+    """The loss of which max-margin losses and likelihoods are limits, P16 Eq 4.6.
+
+    The difference of two logarithms of sums over labels and hidden labels, at temperatures of their own; at
+    temperature 0 a sum is a maximum. Smooth where both are above 0.
+
+    ========================  =============  =============
+    temperatures              ``eps_h = 0``  ``eps_h = 1``
+    ========================  =============  =============
+    ``eps_y = 0``             LatentHinge    MarginalHinge
+    ``eps_y = 1, cost = 0``   `mllr`         Likelihood
+    ========================  =============  =============
+
+    Parameters
+    ----------
+    eps_y : float, default=1.0
+        Temperature of the labels, from 0 to 1.
+    eps_h : float, default=1.0
+        Temperature of the hidden labels, from 0 to 1. Where it is above `eps_y`, which is above 0, the
+        inference has to have the task "tempered"; where it is below, the known labels of an example are
+        enumerated, 4096 configurations at most.
+    cost : float, default=1.0
+        What a wrong label costs; 0 for no margin. Times its weight where there are class weights.
+
+    See Also
+    --------
+    Likelihood : The limit of temperatures 1 without a cost.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skcrf.graph import Potentials, chain
+    >>> from skcrf.inference import Tree
+    >>> from skcrf.losses import Unified
+    >>> theta = Potentials(np.zeros((3, 2)), np.zeros((1, 2, 2)))
+    >>> value, d_theta, converged = Unified(cost=0.0)(Tree(), chain(3), theta, np.array([0, 1, -1]))
+    >>> value.round(3)
+    array([1.386])
+    """
+
+    _parameter_constraints = {
+        "eps_y": [Interval(Real, 0, 1, closed="both")],
+        "eps_h": [Interval(Real, 0, 1, closed="both")],
+        "cost": [Interval(Real, 0, None, closed="left")],
+    }
+
+    def __init__(self, eps_y=1.0, eps_h=1.0, cost=1.0):
+        self.eps_y = eps_y
+        self.eps_h = eps_h
+        self.cost = cost
+
+    @classmethod
+    def mllr(cls):
+        """Make the loss of multinomial latent logistic regression.
+
+        A sum over labels of maxima over hidden ones.
+
+        Returns
+        -------
+        loss : Unified
+            With ``eps_y=1``, ``eps_h=0`` and no cost.
+        """
+        return cls(eps_y=1.0, eps_h=0.0, cost=0.0)
+
+    @classmethod
+    def epsilon_extension(cls, eps):
+        """Make the loss of the epsilon-extension: one temperature for all labels.
+
+        Parameters
+        ----------
+        eps : float
+            The temperature, from 0 to 1.
+
+        Returns
+        -------
+        loss : Unified
+            With ``eps_y = eps_h = eps``.
+        """
+        return cls(eps_y=eps, eps_h=eps)
+
+    @property
+    def tasks(self):
+        """Frozenset: tasks that the inference must be able to do."""
+        tasks = {"sum" if eps > 0 else "max" for eps in (self.eps_y, self.eps_h)}
+        if self.eps_y < self.eps_h:
+            tasks.add("tempered" if self.eps_y > 0 else "mixed")
+        return frozenset(tasks)
+
+    @property
+    def subgradient(self):
+        """Whether the loss has kinks."""
+        return self.convex.subgradient
+
+    @property
+    def decoding(self):
+        """How labels are predicted: by maxima of what is maximised in learning."""
+        if self.eps_y > 0:
+            return "mpm"
+        return "marginal_map" if self.eps_h > 0 else "map"

@@ -1,0 +1,75 @@
+"""Losses that compare the labels with one configuration: where marginals are largest, or a sample."""
+
+import numpy as np
+
+from skcrf.graph import Potentials, clamp, score, score_vjp
+from skcrf.losses._base import BaseLoss
+from skcrf.losses._differences import labelled
+
+
+def score_difference(graph, theta, x, right, counts):
+    """Compute by how much the score of a configuration is above that of another.
+
+    Parameters
+    ----------
+    graph : Graph
+        Structure.
+    theta : Potentials
+        Potentials.
+    x, right : ndarray of shape (n_nodes,)
+        The two configurations.
+    counts : ndarray of shape (n_examples,)
+        How often each example counts.
+
+    Returns
+    -------
+    value : ndarray of shape (n_examples,)
+        Differences of the scores.
+    d_theta : Potentials
+        Derivative of their sum, where both configurations stay what they are.
+    """
+    value = np.zeros(graph.n_examples)
+    some = counts > 0
+    value[some] = (score(graph, theta, x) - score(graph, theta, right))[some]
+    one_hot = np.eye(theta.unary.shape[1])
+    pulled = (score_vjp(graph, theta, one_hot[one], counts) for one in (x, right))
+    return counts * value, Potentials(*map(np.subtract, *pulled))
+
+
+class MaximumMarginal(BaseLoss):
+    """Maximum marginal approximation: the score where marginals are largest minus that of the labels, K05.
+
+    The likelihood's derivative with what is expected in place of it taken at one configuration, the one that
+    "mpm" decoding predicts; labels are learned until that is right. Not the derivative of the likelihood, nor
+    of any smooth function: gradient steps end in limit cycles, for which optimizer "subgradient" keeps
+    the best weights so far. Hidden labels are predicted in the same way, given the others.
+
+    See Also
+    --------
+    Likelihood : What it approximates; with a MAP solver, by the most probable configuration.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skcrf.graph import Potentials, chain
+    >>> from skcrf.inference import Tree
+    >>> from skcrf.losses import MaximumMarginal
+    >>> theta = Potentials(np.array([[0.0, 0.4], [0.0, 0.4], [0.0, 3.0]]), np.zeros((1, 2, 2)))
+    >>> value, d_theta, converged = MaximumMarginal()(Tree(), chain(3), theta, np.array([0, 1, -1]))
+    >>> value.round(3)
+    array([0.4])
+    """
+
+    needs = frozenset({"mu"})
+    rounds = True
+    subgradient = True
+
+    def _evaluate(self, inference, graph, theta, y, site_weight):
+        beliefs = inference.forward(graph, theta)
+        x, right, converged = beliefs.mu.argmax(axis=1), y, beliefs.converged
+        if (y < 0).any():
+            clamped = inference.forward(graph, clamp(theta, y))
+            right = np.where(y < 0, clamped.mu.argmax(axis=1), y)
+            complete = np.bincount(graph.node_example[y < 0], minlength=graph.n_examples) == 0
+            converged = converged & (complete | clamped.converged)
+        return *score_difference(graph, theta, x, right, labelled(graph, y)), converged
