@@ -28,6 +28,15 @@ MAXIMISING = {name: cls for name, cls in INFERENCE.items() if "max" in cls.tasks
 BOUNDED = ("cycle", "complete", "lattice_2x3", "lattice_2x2_diagonal", "cycle_of_triples", "four_and_pairs")
 
 
+#: Every task, and temperatures of the nodes of a chain of four that ask for it.
+TASKS = {
+    "sum": 1.0,
+    "max": 0.0,
+    "mixed": np.array([0.0, 1.0, 1.0, 0.0]),
+    "tempered": np.array([0.0, 0.5, 1.0, 0.5]),
+}
+
+
 def each(argument, registry):
     return pytest.mark.parametrize(argument, list(registry.values()), ids=list(registry))
 
@@ -132,7 +141,7 @@ def test_maximum_is_one_hot_and_scored(cls, draw, seed):
 
 @each("cls", INFERENCE)
 def test_claims_are_known_words(cls):
-    assert cls.tasks <= {"sum", "max", "mixed"}
+    assert cls.tasks and cls.tasks <= TASKS.keys()
     assert cls.exact_on in (None, "forest", "any")
     assert cls.bound in (None, "upper", "lower")
     assert cls.differentiates <= {"mu", "log_z"}
@@ -159,14 +168,22 @@ def test_refuses_layouts_it_does_not_claim(cls):
 def test_refuses_tasks_it_does_not_claim(cls):
     graph = zoo.SINGLES["chain"]
     theta = zoo.constant(graph, 2, None)
-    tau = {"sum": 1.0, "max": 0.0, "mixed": np.array([0.0, 1.0, 1.0, 0.0])}
-    for task in {"sum", "max", "mixed"} - cls.tasks:
-        with pytest.raises(ValueError, match=f"{cls.__name__}.*{task}"):
-            cls().forward(graph, theta, tau=tau[task])
+    for task in TASKS.keys() - cls.tasks:
+        with pytest.raises(ValueError, match=f"tau.*{cls.__name__}.*{task}"):
+            cls().forward(graph, theta, tau=TASKS[task])
     for task in cls.tasks:
-        cls().forward(graph, theta, tau=tau[task])
-    with pytest.raises(ValueError, match=r"tau.*0\.5"):
-        cls().forward(graph, theta, tau=0.5)
+        cls().forward(graph, theta, tau=TASKS[task])
+    for tau in (-0.5, 1.5, np.nan):
+        with pytest.raises(ValueError, match=f"tau must be from 0 .*{tau}"):
+            cls().forward(graph, theta, tau=tau)
+
+
+@each("cls", INFERENCE)
+def test_by_itself_a_method_sums_if_it_can(cls, seed):
+    graph = zoo.SINGLES["chain"]
+    theta = zoo.normal(graph, 2, np.random.default_rng(seed))
+    tau = 1.0 if "sum" in cls.tasks else 0.0
+    assert_same(cls().forward(graph, theta, edges=True), cls().forward(graph, theta, tau=tau, edges=True))
 
 
 @each("cls", INFERENCE)

@@ -69,7 +69,7 @@ class BaseGradient(BaseInference):
         wrapped.layouts = self.layouts & inference.layouts
         return wrapped
 
-    def forward(self, graph, theta, tau=1.0, *, edges=False, tape=False, start=None):
+    def forward(self, graph, theta, tau=None, *, edges=False, tape=False, start=None):
         resumed = {} if start is None else {"start": start}
         return self.inference_.forward(graph, theta, tau, edges=edges, tape=tape, **resumed)
 
@@ -145,9 +145,9 @@ class StationaryGradient(BaseGradient):
 
     truncates = False
 
-    def forward(self, graph, theta, tau=1.0, *, edges=False, tape=False, start=None):
+    def forward(self, graph, theta, tau=None, *, edges=False, tape=False, start=None):
         self.inference_.task_of(graph, tau)  # what it refuses, it refuses in its own name
-        summing = self.task_of(graph, tau) == "sum"
+        summing = self.task_of(graph, tau)[0] == "sum"
         needs_edges = self.needs_curvature or self.inference_.reads_edges
         how = {"edges": edges or (summing and needs_edges), "tape": tape and not summing}
         beliefs = super().forward(graph, theta, tau, start=start, **how)

@@ -52,7 +52,7 @@ class Backprop(BaseGradient):
         wrapped.resumes = wrapped.resumes and not wrapped.keeps_tape_
         return wrapped
 
-    def forward(self, graph, theta, tau=1.0, *, edges=False, tape=False, start=None):
+    def forward(self, graph, theta, tau=None, *, edges=False, tape=False, start=None):
         if self.keeps_tape_ and not tape:
             tape = True if self.max_memory is None else max(1.0, self.max_memory)
         return super().forward(graph, theta, tau, edges=edges, tape=tape, start=start)

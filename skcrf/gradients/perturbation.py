@@ -77,7 +77,7 @@ class Perturbation(StationaryGradient):
         wrapped.resumes = False  # the perturbed runs repeat all iterations of the first
         return wrapped
 
-    def forward(self, graph, theta, tau=1.0, *, edges=False, tape=False, start=None):
+    def forward(self, graph, theta, tau=None, *, edges=False, tape=False, start=None):
         return super().forward(graph, theta, tau, edges=edges, tape=tape)
 
     def _response(self, asked, d_mu, d_edge_mu):

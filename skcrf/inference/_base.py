@@ -17,6 +17,7 @@ class _Beliefs(NamedTuple):
     n_iter: np.ndarray
     converged: np.ndarray
     state: Any
+    bound: np.ndarray | None = None
 
 
 class Beliefs(_Beliefs):
@@ -38,6 +39,9 @@ class Beliefs(_Beliefs):
         number of iterations is part of the definition (``tol=0``).
     state : object
         What `backward` needs; opaque.
+    bound : ndarray of shape (n_examples,) or None
+        Where the inference maximises, a number that no score exceeds, as far as the method knows one: how
+        much `log_z` may fall short of the best score is `bound - log_z`.
     """
 
     __slots__ = ()
@@ -74,14 +78,16 @@ class BaseInference(BaseEstimator, ABC):
     - theta is a `Potentials`: unary (n_nodes, n_states), tables (n_tables, n_states, n_states).
       Entries are finite or -inf; at least one configuration of each example is possible.
     - Examples of a batch do not influence each other.
-    - `tau` is the temperature: 1 sums, 0 maximises; a scalar, or one value a node.
+    - `tau` is the temperature: 1 sums, 0 maximises; a scalar, or one value a node. None is what the method
+      does by itself: it sums, or maximises if it cannot sum.
+    - Where temperatures differ, nodes of higher ones are eliminated first: sums are inside of maxima.
 
     The class attributes are claims, and the test suite holds every class to them.
     """
 
     _parameter_constraints = {}
 
-    #: Tasks the method can do: a subset of {"sum", "max", "mixed"}.
+    #: Tasks the method can do: a subset of {"sum", "max", "mixed", "tempered"}.
     tasks = frozenset({"sum"})
     #: Layouts of graphs that it takes: a subset of {"pairwise", "factor"}.
     layouts = frozenset({"pairwise"})
@@ -101,7 +107,7 @@ class BaseInference(BaseEstimator, ABC):
     reads_edges = True
 
     @abstractmethod
-    def forward(self, graph, theta, tau=1.0, *, edges=False, tape=False):
+    def forward(self, graph, theta, tau=None, *, edges=False, tape=False):
         """Infer.
 
         Parameters
@@ -110,8 +116,8 @@ class BaseInference(BaseEstimator, ABC):
             Structure of the batch.
         theta : Potentials
             Potentials.
-        tau : float or ndarray of shape (n_nodes,), default=1.0
-            Temperature: 1 sums, 0 maximises.
+        tau : float or ndarray of shape (n_nodes,), default=None
+            Temperature: 1 sums, 0 maximises. None is 1 if the method can sum, else 0.
         edges : bool, default=False
             Whether the marginals of the edges are asked for.
         tape : bool or float, default=False
@@ -208,29 +214,35 @@ class BaseInference(BaseEstimator, ABC):
         ----------
         graph : Graph or FactorGraph
             Structure of the batch.
-        tau : float or ndarray of shape (n_nodes,)
-            Temperature.
+        tau : float or ndarray of shape (n_nodes,) or None
+            Temperature; None for what the method does by itself.
 
         Returns
         -------
-        task : {"sum", "max", "mixed"}
+        task : {"sum", "max", "mixed", "tempered"}
             The task.
+        tau : ndarray of shape () or (n_nodes,)
+            The temperature.
         """
         if graph.layout not in self.layouts:
             raise ValueError(
                 f"{type(self).__name__} takes graphs of the layout {_words(self.layouts)}, but this one has "
                 f"the layout {graph.layout!r}: take {_words(self._methods_for(graph.layout))}."
             )
+        if tau is None:
+            tau = float("sum" in self.tasks)
         tau = np.asarray(tau, dtype=np.float64)
-        if not np.isin(tau, (0.0, 1.0)).all():
-            raise ValueError(f"tau must be 0 (maximise) or 1 (sum) at every node, got {tau!r}.")
+        if not ((tau >= 0) & (tau <= 1)).all():
+            raise ValueError(f"tau must be from 0 (maximise) to 1 (sum) at every node, got {tau!r}.")
         task = "sum" if (tau == 1).all() else "max" if (tau == 0).all() else "mixed"
+        if not np.isin(tau, (0.0, 1.0)).all():
+            task = "tempered"
         if task not in self.tasks:
             raise ValueError(
-                f"tau asks {type(self).__name__} for the task {task!r}, "
+                f"tau={tau!r} asks {type(self).__name__} for the task {task!r}, "
                 f"but it can only do {sorted(self.tasks)}."
             )
-        return task
+        return task, tau
 
     def _methods_for(self, layout):
         """Name the methods that take graphs of a layout."""

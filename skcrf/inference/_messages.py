@@ -100,13 +100,13 @@ class MessagePassing(BaseInference):
             return np.zeros(plan.graph.n_examples, dtype=np.int64)
         return LatticeEngine.kinds(plan, theta)
 
-    def forward(self, graph, theta, tau=1.0, *, edges=False, tape=False, start=None):
-        task = self.task_of(graph, tau)
+    def forward(self, graph, theta, tau=None, *, edges=False, tape=False, start=None):
+        task, tau = self.task_of(graph, tau)
         theta = canonical(theta)
         _refuse_nan(graph, theta)
         if task == "mixed":
-            chosen, n_iter, converged = self._choose(graph, theta, np.asarray(tau) == 0)
-            beliefs = self.forward(graph, clamp(theta, chosen), edges=edges, tape=tape)
+            chosen, n_iter, converged = self._choose(graph, theta, tau == 0)
+            beliefs = self.forward(graph, clamp(theta, chosen), 1.0, edges=edges, tape=tape)
             return beliefs._replace(n_iter=beliefs.n_iter + n_iter, converged=beliefs.converged & converged)
         maximise, plan = task == "max", self._plan(graph)
 

@@ -64,6 +64,7 @@ def forward_in_parts(kinds, graph, theta, run):
         n_iter=joined("n_iter", "examples", graph.n_examples),
         converged=joined("converged", "examples", graph.n_examples),
         state=_Parts(selections, parts, theta),
+        bound=None if parts[0].bound is None else joined("bound", "examples", graph.n_examples),
     )
 
 

@@ -52,10 +52,10 @@ class BruteForce(BaseInference):
     def __init__(self, max_states=2**20):
         self.max_states = max_states
 
-    def forward(self, graph, theta, tau=1.0, *, edges=False, tape=False):
-        self.task_of(graph, tau)
+    def forward(self, graph, theta, tau=None, *, edges=False, tape=False):
+        _, tau = self.task_of(graph, tau)
         theta, n_states = canonical(theta), theta.unary.shape[1]
-        maximised = np.broadcast_to(np.asarray(tau) == 0, graph.n_nodes)
+        maximised = np.broadcast_to(tau == 0, graph.n_nodes)
         if graph.layout == "pairwise":
             graph, pairs = as_factors(graph, n_states), (graph.n_edges, n_states, n_states)
         else:

@@ -64,8 +64,8 @@ class Exact(BaseInference):
     def __init__(self, max_memory=2**31):
         self.max_memory = max_memory
 
-    def forward(self, graph, theta, tau=1.0, *, edges=False, tape=False):
-        self.task_of(graph, tau)
+    def forward(self, graph, theta, tau=None, *, edges=False, tape=False):
+        _, tau = self.task_of(graph, tau)
         theta = canonical(theta)
         factors = graph if isinstance(graph, FactorGraph) else as_factors(graph, theta.unary.shape[1])
         kind, known = _kinds(theta, tau)

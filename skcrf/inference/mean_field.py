@@ -225,7 +225,7 @@ class MeanField(BaseInference):
         self.max_iter = max_iter
         self.tol = tol
 
-    def forward(self, graph, theta, tau=1.0, *, edges=False, tape=False):
+    def forward(self, graph, theta, tau=None, *, edges=False, tape=False):
         self.task_of(graph, tau)
         theta = canonical(theta)
         theta = theta._replace(tables=np.maximum(theta.tables, _FORBIDDEN))
