@@ -131,6 +131,16 @@ class Batch(_Arrays):
         return self.graph if self.factors is None else self.factors
 
     @property
+    def is_linear(self):
+        """Whether the potentials are linear in the weights: not those of a directed model."""
+        return self.factors is None
+
+    @cached_property
+    def hidden(self):
+        """Ndarray of shape (n_nodes,) or None: which sites are hidden variables; None if none is."""
+        return None if self.recipe is None else self.recipe.hidden
+
+    @property
     def n_examples(self):
         """Number of examples."""
         return self.graph.n_examples

@@ -14,7 +14,7 @@ from skcrf.features import Weights, mirrored, potentials, pull_back
 from skcrf.gradients import Backprop
 from skcrf.inference import BP, BaseInference
 from skcrf.inference._messages import Start
-from skcrf.losses import BaseLoss, UnivariateLogistic
+from skcrf.losses import LOSSES, BaseLoss, Hinge, UnivariateLogistic
 
 __all__ = ["Evaluation", "Objective", "workers"]
 
@@ -68,7 +68,9 @@ class Evaluation(NamedTuple):
         """
         batch = batch if self.edges else batch.without_edges()
         theta = potentials(self.weights, batch)
-        inference = Resumed(self.inference, batch.starts, self.renew) if self.resume else self.inference
+        inference = self.inference
+        if self.resume:  # the halves of a loss do not start from one another
+            inference = Resumed(inference, batch.starts.setdefault(self.loss.half, {}), self.renew)
         value, d_theta, converged = self.loss(inference, batch.field, theta, batch.y, batch.site_weight)
         gradient = pull_back(d_theta, batch, self.weights, theta).ravel()
         return batch.weight @ value, gradient, bool(converged.all())
@@ -129,6 +131,8 @@ class Objective:
         Whether the weights of edges stay the same when the two ends are exchanged.
     run : callable
         What `workers` gives.
+    judge : callable, default=None
+        From weights to what counts the wrong predictions of a batch; None where they are not asked for.
 
     Attributes
     ----------
@@ -136,7 +140,19 @@ class Objective:
         Whether every inference of the last evaluation converged.
     """
 
-    def __init__(self, batches, shape, *, loss, inference, alpha, fit_intercept, run, symmetric=False):
+    def __init__(
+        self,
+        batches,
+        shape,
+        *,
+        loss,
+        inference,
+        alpha,
+        fit_intercept,
+        run,
+        symmetric=False,
+        judge=None,
+    ):
         self.batches = batches
         self.shape = shape
         self.loss = loss
@@ -145,6 +161,7 @@ class Objective:
         self.fit_intercept = fit_intercept
         self.symmetric = symmetric
         self.run = run
+        self.judge = judge
         self.converged = True
         self._among = batches  # all that a part of it may have
         self._known = OrderedDict()
@@ -190,6 +207,90 @@ class Objective:
             return self._remembered(evaluation, w, "evaluation")
         value, gradient, self.converged = self._evaluate(evaluation, batches, "mini-batch")
         return value, gradient
+
+    @property
+    def smooth(self):
+        """Whether the objective has no kinks."""
+        return not self.loss.subgradient
+
+    def split(self):
+        """Split into two objectives, each convex where inference is exact.
+
+        Returns
+        -------
+        convex, concave : Objective
+            What is added, with the ridge, and what is subtracted.
+        """
+        if self.loss.convex is None:
+            able = sorted(name for name, loss in LOSSES.items() if loss.convex is not None)
+            raise ValueError(
+                f"{type(self.loss).__name__} is not a difference of convex functions, which the optimizer "
+                f"needs: take one of {able}, or another optimizer."
+            )
+        return self.changed(loss=self.loss.convex), self.changed(loss=self.loss.concave, alpha=0.0)
+
+    def training_error(self, w):
+        """Compute the share of the labels that are predicted wrong.
+
+        Parameters
+        ----------
+        w : ndarray of shape (n_weights,)
+            Weights, as one vector.
+
+        Returns
+        -------
+        error : float
+            The share, examples counting by their weights.
+        """
+        wrong = self.run(
+            self.judge(self.shape.unravel(w)), self.batches, among=self._among, title="training error"
+        )
+        return float(sum(wrong) / sum(batch.n_labels for batch in self.batches))
+
+    def ridge(self):
+        """Tell the strength of the ridge for each weight of a structured SVM, and refuse what is none.
+
+        Returns
+        -------
+        ridge : ndarray of shape (n_weights,)
+            All above 0: the objective is half the squares of the weights times these, plus the `share` of
+            every batch, each the largest of some linear functions.
+        """
+        problem = None
+        if not isinstance(self.loss, Hinge):
+            problem = f"loss 'hinge', got {type(self.loss).__name__}"
+        elif self.fit_intercept or self.alpha == 0:
+            problem = (
+                f"a ridge on every weight, got alpha={self.alpha} and fit_intercept={self.fit_intercept}: "
+                "take fit_intercept=False, with a constant among the features, and alpha above 0"
+            )
+        elif not all(batch.is_linear for batch in self.batches):
+            problem = "scores that are linear in the weights, which those of a directed model are not"
+        if problem is not None:
+            raise ValueError(f"Frank-Wolfe needs {problem}; or take optimizer 'subgradient'.")
+        return np.full(len(self.shape.ravel()), float(self.alpha))
+
+    def share(self, w, batches):
+        """Evaluate the share that batches have in the mean loss of all, without the ridge.
+
+        Parameters
+        ----------
+        w : ndarray of shape (n_weights,)
+            Weights, as one vector.
+        batches : list of Batch or LazyBatch
+            Some of the training set.
+
+        Returns
+        -------
+        value : float
+            Their losses over the number of all labels.
+        gradient : ndarray of shape (n_weights,)
+            Its gradient.
+        """
+        evaluation = Evaluation(self.shape.unravel(w), self.loss, self.inference)
+        n_labels = sum(batch.n_labels for batch in self.batches)
+        value, gradient, self.converged = self._mean(evaluation, batches, n_labels, "block")
+        return float(value), self._within(gradient)
 
     def _starts_fit_in_memory(self):
         """Whether the messages of all batches may be kept: two an edge, half as wide as in work."""
@@ -243,16 +344,23 @@ class Objective:
 
     def _evaluate(self, evaluation, batches, title):
         n_labels = sum(batch.n_labels for batch in batches)
-        results = self.run(evaluation, batches, among=self._among, title=title)
-        value = sum(value for value, _, _ in results) / n_labels
-        gradient = sum(gradient for _, gradient, _ in results) / n_labels
+        value, gradient, converged = self._mean(evaluation, batches, n_labels, title)
         weights = evaluation.weights
         penalised = weights._replace(intercept=np.zeros_like(weights.intercept)).ravel()
         value += 0.5 * self.alpha * (penalised @ penalised)
-        gradient = gradient + self.alpha * penalised
+        return float(value), self._within(gradient + self.alpha * penalised), converged
+
+    def _mean(self, evaluation, batches, n_labels, title):
+        results = self.run(evaluation, batches, among=self._among, title=title)
+        value = sum(value for value, _, _ in results) / n_labels
+        gradient = sum(gradient for _, gradient, _ in results) / n_labels
+        return value, gradient, all(converged for _, _, converged in results)
+
+    def _within(self, gradient):
+        """Take the gradient within the weights of the model, from which no step leads away; in place."""
         if not self.fit_intercept:
             self.shape.unravel(gradient).intercept[:] = 0.0
-        if self.symmetric:  # the gradient within the symmetric weights, from which no step leads away
+        if self.symmetric:
             edge_coef = self.shape.unravel(gradient).edge_coef
             edge_coef[:] = mirrored(edge_coef)
-        return float(value), gradient, all(converged for _, _, converged in results)
+        return gradient

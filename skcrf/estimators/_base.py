@@ -1,6 +1,7 @@
 """What all classifiers of fields have in common: they arrange the rooms and speak scikit-learn."""
 
 from abc import ABC, abstractmethod
+from functools import partial
 from numbers import Integral, Real
 
 import numpy as np
@@ -22,10 +23,20 @@ from skcrf.estimators._batches import (
     count_labels,
     make_batches,
     partition,
+    refuse_labelled,
 )
+from skcrf.estimators._decoding import DECODINGS, Errors
 from skcrf.estimators._lazy import lazy_batches
-from skcrf.estimators._learning import STARTS, Monitor, all_or_nothing, learn, weights_of
-from skcrf.estimators._predicting import DECODINGS, PredictionMixin, warn_of
+from skcrf.estimators._learning import (
+    STARTS,
+    Monitor,
+    all_or_nothing,
+    learn,
+    refuse_tasks,
+    refuse_weights,
+    weights_of,
+)
+from skcrf.estimators._predicting import PredictionMixin, warn_of
 from skcrf.features import Weights, mirrored, zero_weights
 from skcrf.gradients import GRADIENTS, BaseGradient
 from skcrf.inference import INFERENCE, BaseInference
@@ -68,7 +79,7 @@ class BaseFieldClassifier(PredictionMixin, ClassifierMixin, CallbackSupportMixin
         "gradient": [StrOptions(set(GRADIENTS)), BaseGradient],
         "optimizer": [StrOptions(set(OPTIMIZERS)), BaseOptimizer],
         "schedule": [StrOptions(set(SCHEDULES)), BaseSchedule],
-        "init": [StrOptions({"auto", *STARTS}), HasMethods(["fit", "predict_proba"])],
+        "init": [StrOptions({"auto", *STARTS}), HasMethods(["fit", "predict"])],
         "alpha": [Interval(Real, 0, None, closed="left")],
         "fit_intercept": ["boolean"],
         "decoding": [StrOptions({"auto", *DECODINGS})],
@@ -203,19 +214,23 @@ class BaseFieldClassifier(PredictionMixin, ClassifierMixin, CallbackSupportMixin
             objective = self._objective(batches, shape, run)
             # Few examples may come in the first call: it fits to them only what the user asks for by name.
             init = "zeros" if isinstance(self.init, str) and self.init == "auto" else self.init
-            w = (self._start(init, objective, Monitor(self, shape)) if first else self._weights()).ravel()
+            monitor = Monitor(self, shape)
+            w = (self._start(init, objective, monitor) if first else self._weights()).ravel()
             # After a fit, the optimizer starts afresh from the fitted weights.
             state, rng = vars(self).get(
                 "_pass", (self.optimizer_.start(w), check_random_state(self.random_state))
             )
             w, value, state = self.optimizer_.epoch(objective, w, state, rng)
         self._pass = state, rng
-        self._set_fitted(shape.unravel(w), [*([] if first else self.loss_curve_), value], converged=False)
+        monitor.loss_curve = [*([] if first else self.loss_curve_), value]
+        self._set_fitted(shape.unravel(w), monitor, converged=False)
 
     @property
     def _init(self):
         """What `fit` starts from: the name of a start, or an estimator."""
-        return self.loss_.starts_from if isinstance(self.init, str) and self.init == "auto" else self.init
+        if not (isinstance(self.init, str) and self.init == "auto"):
+            return self.init
+        return self.loss_.starts_from if self.optimizer_.starts else "zeros"
 
     def _start(self, init, objective, monitor):
         """Find the weights to start from."""
@@ -275,9 +290,13 @@ class BaseFieldClassifier(PredictionMixin, ClassifierMixin, CallbackSupportMixin
             raise ValueError(f"classes={classes!r} differs from {self.classes_.tolist()} in an earlier call.")
         for name, registry in self._components.items():
             setattr(self, f"{name}_", resolve(registry, getattr(self, name), name=name))
+        refuse_tasks(self._losses(), self.inference_)
         self._decoding()  # refuses now what it would refuse after a long fit
         weight = check_weights(sample_weight, len(fields.shapes))
         encoded = None if lazy_y else labels.encode(self.classes_)
+        if not (lazy_y or fields.is_lazy or fields.is_table):
+            for i, example in enumerate(fields.examples):
+                refuse_labelled(example.outline, encoded[i].ravel(), f"y[{i}]")
         counts = labels.counts(self.classes_) if lazy_y else None
         n_labels, totals = count_labels(encoded, counts, weight, len(self.classes_), fields.is_table)
         reading = self._reading(self._class_weights(totals, fields.sizes))
@@ -323,13 +342,8 @@ class BaseFieldClassifier(PredictionMixin, ClassifierMixin, CallbackSupportMixin
             init = LOSSES[init].starts_from
 
     def _class_weights(self, totals, sizes):
-        for name, loss in self._losses() if self.class_weight is not None else ():
-            if not loss.site_weighted and (sizes > 1).any():
-                able = sorted(name for name, loss in LOSSES.items() if loss.site_weighted)
-                raise ValueError(
-                    f"class_weight={self.class_weight!r} needs a loss that is a sum over sites, which "
-                    f"{type(loss).__name__}, asked for by {name}, is not; take one of {able}."
-                )
+        if self.class_weight is not None and (sizes > 1).any():
+            refuse_weights(self._losses(), self.class_weight)
         return class_weights_of(self.class_weight, self.classes_, totals)
 
     def _objective(self, batches, shape, run):
@@ -343,6 +357,7 @@ class BaseFieldClassifier(PredictionMixin, ClassifierMixin, CallbackSupportMixin
             fit_intercept=self.fit_intercept,
             symmetric=self._symmetric,
             run=run,
+            judge=partial(Errors, inference=self.inference_, decoding=self._decoding()),
         )
 
     def _learn(self, objective, before, monitor):
@@ -369,7 +384,7 @@ class BaseFieldClassifier(PredictionMixin, ClassifierMixin, CallbackSupportMixin
         if to_tolerance and result.success is not None:
             objective(result.x)  # the last evaluation need not have been of these weights, or of all examples
         converged = bool(result.success and objective.converged)
-        self._set_fitted(objective.shape.unravel(result.x), monitor.loss_curve, converged=converged)
+        self._set_fitted(objective.shape.unravel(result.x), monitor, converged=converged)
         if result.success is None:
             warn_of("The fit was interrupted", "the best weights so far are kept")
         elif not result.success and not monitor.stopped:
@@ -387,11 +402,9 @@ class BaseFieldClassifier(PredictionMixin, ClassifierMixin, CallbackSupportMixin
     def _weights(self):
         return Weights(self.coef_, self.intercept_, self.edge_coef_)
 
-    def _set_fitted(self, weights, loss_curve, *, converged):
-        for name, values in weights.fitted().items():
+    def _set_fitted(self, weights, monitor, *, converged):
+        for name, values in (weights.fitted() | monitor.curves()).items():
             setattr(self, name, values)
-        self.n_iter_ = len(loss_curve)
-        self.loss_curve_ = loss_curve
         self.converged_ = converged
 
     def __sklearn_is_fitted__(self):

@@ -214,6 +214,11 @@ class Recipe(NamedTuple):
         graph = pack(graphs)
         return graph, stacked(V), self.structure.factors(graph, self.outlines)
 
+    @property
+    def hidden(self):
+        """Ndarray of shape (n_nodes,) or None: which sites are hidden variables; None if none is."""
+        return self.structure.hidden(self.outlines)
+
 
 def field_batch(examples, labels, weight, reading, graph_of=None):
     """Make a batch of fields.
@@ -242,6 +247,27 @@ def field_batch(examples, labels, weight, reading, graph_of=None):
     batch = Batch(graph, X, V, y, weight, _site_weight(y, reading.class_weights), factors)
     batch.recipe = recipe
     return batch
+
+
+def refuse_labelled(outline, labels, name):
+    """Refuse labels of nodes that are hidden variables.
+
+    Parameters
+    ----------
+    outline : hashable
+        What the reader says of an example.
+    labels : ndarray of shape (n_sites,)
+        Its labels, -1 where hidden.
+    name : str
+        What to call them in messages.
+    """
+    hidden = getattr(outline, "hidden", None)
+    if hidden is not None and (labels[hidden] >= 0).any():
+        node = int(np.flatnonzero(hidden & (labels >= 0))[0])
+        raise ValueError(
+            f"{name}[{node}] is a label, but X says that the node is a hidden variable: mask it, as by "
+            "np.ma.masked_array(y, hidden)."
+        )
 
 
 def _site_weight(y, class_weights):

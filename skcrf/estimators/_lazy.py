@@ -7,7 +7,8 @@ import numpy as np
 
 from skcrf._examples import Source
 from skcrf._labels import check_shape, encode_labels, read_labels
-from skcrf.estimators._batches import Reading, field_batch
+from skcrf.estimators._batches import Reading, field_batch, refuse_labelled
+from skcrf.estimators._structures import DirectedStructure
 
 
 class LazyBatch(NamedTuple):
@@ -41,6 +42,11 @@ class LazyBatch(NamedTuple):
     nbytes = 0
 
     @property
+    def is_linear(self):
+        """Whether the potentials are linear in the weights: not those of a directed model."""
+        return not isinstance(self.reading.structure, DirectedStructure)
+
+    @property
     def n_examples(self):
         """Number of examples."""
         return len(self.weight)
@@ -70,6 +76,8 @@ class LazyBatch(NamedTuple):
                 )
             examples.append(example)
             labels.append(self._labels(i, shape))
+            if self.n_labels:
+                refuse_labelled(example.outline, labels[-1], self.Y.called(i))
         return examples, labels
 
     def _labels(self, i, shape):

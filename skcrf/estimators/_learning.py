@@ -10,6 +10,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
 from skcrf.features import Weights
+from skcrf.inference import INFERENCE
 from skcrf.losses import LOSSES
 from skcrf.optimizers import LBFGS
 
@@ -154,6 +155,45 @@ def weights_of(init, shape, classes):
     return weights
 
 
+def refuse_tasks(losses, inference):
+    """Refuse an inference that cannot do what a loss asks for.
+
+    Parameters
+    ----------
+    losses : iterable of tuple
+        The parameter and the loss that it asks for.
+    inference : BaseInference
+        The inference.
+    """
+    for name, loss in losses:
+        if loss.needs and not loss.tasks <= inference.tasks:
+            able = sorted(one for one, method in INFERENCE.items() if loss.tasks <= method.tasks)
+            raise ValueError(
+                f"{type(loss).__name__}, asked for by {name}, needs an inference with the tasks "
+                f"{sorted(loss.tasks)}, but {type(inference).__name__} has only {sorted(inference.tasks)}: "
+                f"take one of {able}."
+            )
+
+
+def refuse_weights(losses, class_weight):
+    """Refuse class weights that mean nothing to a loss.
+
+    Parameters
+    ----------
+    losses : iterable of tuple
+        The parameter and the loss that it asks for.
+    class_weight : dict or "balanced"
+        What the user asks for.
+    """
+    for name, loss in losses:
+        if not (loss.site_weighted or loss.site_costs):
+            able = sorted(n for n, one in LOSSES.items() if one.site_weighted or one.site_costs)
+            raise ValueError(
+                f"class_weight={class_weight!r} needs a loss that is a sum over sites, or of costs at sites, "
+                f"which {type(loss).__name__}, asked for by {name}, is not; take one of {able}."
+            )
+
+
 def parts(objective, schedule, max_iter, rng):
     """Follow a schedule: make the objectives that are minimised one after the other.
 
@@ -241,8 +281,10 @@ class Monitor:
     ----------
     loss_curve : list of float
         The objective after each iteration.
+    error_curve : list of float
+        The training error after each iteration, where the optimizer asks for it.
     best_w : ndarray of shape (n_weights,)
-        The weights of the lowest objective so far.
+        The weights of the lowest training error so far, of the lowest objective where errors are not known.
     stopped : bool
         Whether a callback asked to stop.
     """
@@ -253,6 +295,7 @@ class Monitor:
         self.context = context
         self.told = told
         self.loss_curve = []
+        self.error_curve = []
         self.stopped = False
         self.restart(shape.ravel())
 
@@ -264,12 +307,12 @@ class Monitor:
         w : ndarray of shape (n_weights,)
             Weights, the best until it was evaluated.
         """
-        self.best_value, self.best_w = np.inf, w
+        self.best, self.best_w = (np.inf, np.inf), w
 
     def minimise(self, objective, start, title):
         """Minimise what the fit starts from; the curve and the callbacks know nothing of it.
 
-        The optimizer is that of the estimator, or L-BFGS where that needs mini-batches.
+        The optimizer is that of the estimator, or L-BFGS where that is not for any smooth function at once.
 
         Parameters
         ----------
@@ -286,7 +329,7 @@ class Monitor:
             The best that were found.
         """
         fit, count = self.estimator, itertools.count(1)
-        optimizer = fit.optimizer_ if fit.optimizer_.batch_size is None else LBFGS()
+        optimizer = fit.optimizer_ if fit.optimizer_.general else LBFGS()
 
         def callback(w, value):
             self._keep(w, value)
@@ -299,7 +342,7 @@ class Monitor:
         )
         return start.unravel(result.x)
 
-    def __call__(self, w, value):
+    def __call__(self, w, value, error=None):
         """Take note of an iteration.
 
         Parameters
@@ -308,6 +351,8 @@ class Monitor:
             Weights.
         value : float
             Objective.
+        error : float, default=None
+            Training error, if it is known.
 
         Returns
         -------
@@ -315,22 +360,34 @@ class Monitor:
             Whether to stop.
         """
         self.loss_curve.append(value)
-        self._keep(w, value)
-        self._tell(f"iteration {len(self.loss_curve)}", value)
+        if error is not None:
+            self.error_curve.append(error)
+        self._keep(w, value, error)
+        self._tell(f"iteration {len(self.loss_curve)}", value, error)
 
         def attributes():
             fitted = self.shape.unravel(w.copy()).fitted()
-            return {**fitted, "n_iter_": len(self.loss_curve), "loss_curve_": list(self.loss_curve)}
+            return {**fitted, **self.curves()}
 
         iteration = self.context.subcontext(task_name="iteration")
         iteration.call_on_fit_task_begin(**self.told)
         self.stopped = iteration.call_on_fit_task_end(**self.told, reconstruction_attributes=attributes)
         return self.stopped
 
-    def _keep(self, w, value):
-        if value <= self.best_value:
-            self.best_value, self.best_w = value, w.copy()
+    def curves(self):
+        """Return the fitted attributes that tell of the iterations so far."""
+        return {
+            "n_iter_": len(self.loss_curve),
+            "loss_curve_": list(self.loss_curve),
+            "train_error_curve_": list(self.error_curve),
+        }
 
-    def _tell(self, what, value):
+    def _keep(self, w, value, error=None):
+        found = (0.0 if error is None else error, value)
+        if found <= self.best:
+            self.best, self.best_w = found, w.copy()
+
+    def _tell(self, what, value, error=None):
         if self.estimator.verbose:
-            print(f"[{type(self.estimator).__name__}] {what}: objective {value:.6g}")  # noqa: T201
+            errors = "" if error is None else f", training error {error:.4f}"
+            print(f"[{type(self.estimator).__name__}] {what}: objective {value:.6g}{errors}")  # noqa: T201

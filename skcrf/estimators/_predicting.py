@@ -11,35 +11,15 @@ from sklearn.utils.validation import check_is_fitted
 from skcrf._examples import Source, any_lazy, check_weights, like_container
 from skcrf._labels import Labels, check_shape, read_labels
 from skcrf.estimators._batches import make_batches, partition
+from skcrf.estimators._decoding import Decoded, by_example, choose, needs_marginals
 from skcrf.estimators._lazy import lazy_batches
 from skcrf.features import Weights, potentials
 from skcrf.graph import clamp
-from skcrf.inference import INFERENCE, BaseInference
+from skcrf.inference import BaseInference
 from skcrf.metrics import pooled_accuracy
 
 # Examples that are predicted at a time where scores are summed up: their predictions are all that is kept.
 _TOGETHER = 16
-
-
-def by_example(batch, rows):
-    """Cut what was found for each site into examples.
-
-    Parameters
-    ----------
-    batch : Batch
-        The examples.
-    rows : ndarray of shape (n_nodes, ...)
-        What was found.
-
-    Returns
-    -------
-    parts : list of ndarray of shape (*shape, ...)
-        One an example, with the shape of its labels first; of a table one array.
-    """
-    if batch.recipe is None:
-        return [rows]
-    parts = np.split(rows, batch.graph.node_ptr[1:-1])
-    return [part.reshape(*s, *rows.shape[1:]) for part, s in zip(parts, batch.recipe.shapes, strict=True)]
 
 
 def of_sites(batch, beliefs):
@@ -87,15 +67,12 @@ class Marginals(NamedTuple):
         Parameters.
     inference : BaseInference
         The inference.
-    tau : float
-        Temperature: 1 for marginals, 0 for the most probable configuration, one-hot.
     arranged : callable
         From batch and beliefs to a list of arrays, one an example: `of_sites`, or something of edges.
     """
 
     weights: Weights
     inference: BaseInference
-    tau: float = 1.0
     arranged: Callable = of_sites
 
     def __call__(self, batch):
@@ -117,7 +94,7 @@ class Marginals(NamedTuple):
         if (batch.y >= 0).any():
             theta = clamp(theta, batch.y)
         edges = self.arranged is not of_sites
-        beliefs = self.inference.forward(batch.field, theta, self.tau, edges=edges)
+        beliefs = self.inference.forward(batch.field, theta, 1.0, edges=edges)
         return self.arranged(batch, beliefs), bool(beliefs.converged.all())
 
 
@@ -193,11 +170,6 @@ def warn_of(problem, advice):
     warnings.warn(f"{problem}: {advice}.", ConvergenceWarning, stacklevel=5)
 
 
-#: How labels are decoded, and the temperature of the inference that this needs: the label of the largest
-#: marginal at every site, or the most probable configuration.
-DECODINGS = {"mpm": 1.0, "map": 0.0}
-
-
 class PredictionMixin:
     """What a fitted classifier of fields says of other examples."""
 
@@ -218,16 +190,22 @@ class PredictionMixin:
         weight = np.ones(len(fields.shapes))
         return make_batches(fields, known, self._reading(), chosen, weight), fields.is_table
 
-    def _infer(self, X, Y, **wanted):
-        """Infer the marginals of the sites, or what else is wanted: see `Marginals`."""
+    def _run(self, work, X, Y):
+        """Do some work on all batches; put what was found for each into the container of X."""
         batches, is_table = self._batches_of(X, Y)
         with self._workers() as run:
-            results = run(Marginals(self._weights(), self.inference_, **wanted), batches, title="inference")
+            results = run(work, batches, title="inference")
         if not all(converged for _, converged in results):
             warn_of(*self._not_inferred())
-        P = [p for some, _ in results for p in some]
+        P = [p for found, _ in results for p in found]
         return np.concatenate(P) if is_table else like_container(X, P)
 
+    def _infer(self, X, Y, **wanted):
+        """Infer the marginals of the sites, or what else is wanted: see `Marginals`."""
+        check_is_fitted(self)
+        return self._run(Marginals(self._weights(), self.inference_, **wanted), X, Y)
+
+    @needs_marginals
     def predict_proba(self, X, Y=None):
         """Infer the marginals of every site.
 
@@ -246,6 +224,7 @@ class PredictionMixin:
         """
         return self._infer(X, Y)
 
+    @needs_marginals
     def predict_log_proba(self, X, Y=None):
         """Infer the logarithms of the marginals of every site.
 
@@ -268,7 +247,7 @@ class PredictionMixin:
         """Predict the label of every site.
 
         That is the one of the largest marginal, or the one in the most probable configuration: see the
-        parameter `decoding`.
+        parameter `decoding`. At hidden variables it is their best state given the labels.
 
         Parameters
         ----------
@@ -283,19 +262,12 @@ class PredictionMixin:
             Labels, in the kind of container that X is.
         """
         check_is_fitted(self)
-        P = self._infer(X, Y, tau=DECODINGS[self._decoding()])
-        return map_examples(lambda p: self.classes_[np.argmax(p, axis=-1)], P)
+        states = self._run(Decoded(self._weights(), self.inference_, self._decoding()), X, Y)
+        return map_examples(lambda x: self.classes_[x], states)
 
     def _decoding(self):
         """Find how labels are decoded, and refuse what the inference cannot do."""
-        decoding = self.loss_.decoding if self.decoding == "auto" else self.decoding
-        if decoding == "map" and "max" not in self.inference_.tasks:
-            able = sorted(name for name, method in INFERENCE.items() if "max" in method.tasks)
-            raise ValueError(
-                f"decoding={self.decoding!r} needs an inference that can maximise, which "
-                f"{type(self.inference_).__name__} cannot: take one of {able}, or decoding='mpm'."
-            )
-        return decoding
+        return choose(self.decoding, self.loss_.decoding, self.inference_)
 
     def score(self, X, y, sample_weight=None):
         """Compute the pooled accuracy: the share of labelled sites that are predicted right.

@@ -62,6 +62,21 @@ class BaseStructure(ABC):
         """
         return None
 
+    def hidden(self, outlines):
+        """Tell which sites of a batch are hidden variables.
+
+        Parameters
+        ----------
+        outlines : list of hashable
+            What the reader says of its examples.
+
+        Returns
+        -------
+        hidden : ndarray of shape (n_nodes,) or None
+            Which are; None if none is.
+        """
+        return None
+
 
 class DirectedStructure(BaseStructure):
     """A structure whose edges lead from parents to children.

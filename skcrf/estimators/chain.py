@@ -8,6 +8,7 @@ from sklearn.feature_extraction import DictVectorizer
 
 from skcrf._examples import as_rows, has_axes
 from skcrf.estimators._base import BaseFieldClassifier
+from skcrf.estimators._decoding import needs_marginals
 from skcrf.estimators._predicting import of_edges
 from skcrf.estimators._reading import BaseReader, Example
 from skcrf.estimators._structures import BaseStructure
@@ -149,8 +150,8 @@ class ChainCRFClassifier(BaseFieldClassifier):
         What is minimised: a name in `skcrf.losses.LOSSES`, or an instance.
     gradient : str or BaseGradient, default="backprop"
         How the loss is differentiated through the inference.
-    optimizer : {"lbfgs", "adam"} or BaseOptimizer, default="lbfgs"
-        How the loss is minimised.
+    optimizer : str or BaseOptimizer, default="lbfgs"
+        How the loss is minimised: a name in `skcrf.optimizers.OPTIMIZERS`, or an instance.
     schedule : {"at_once", "doubling"} or BaseSchedule, default="at_once"
         What the optimizer sees of the training set. "doubling" starts with a few sequences, and then takes
         twice as many for half as many iterations until it has all.
@@ -164,9 +165,10 @@ class ChainCRFClassifier(BaseFieldClassifier):
         mean loss of a labelled item.
     fit_intercept : bool, default=True
         Whether each class has a constant.
-    decoding : {"auto", "mpm", "map"}, default="auto"
+    decoding : {"auto", "mpm", "map", "marginal_map"}, default="auto"
         What `predict` gives: "mpm" the label of the largest marginal of every item, "map" the most probable
-        sequence of labels, for which the inference has to be able to maximise. "auto" is what suits the loss.
+        sequence of labels, "marginal_map" that of the labels with hidden variables summed out. For both
+        the inference has to be able to maximise. "auto" is what suits the loss and the inference.
     max_iter : int, default=100
         Iterations of the optimizer at most, in each stage of a fit. A start that has to be fitted, see
         `init`, has as many of its own.
@@ -207,6 +209,8 @@ class ChainCRFClassifier(BaseFieldClassifier):
         Iterations of the optimizer, without those of the start.
     loss_curve_ : list of float
         The objective after each iteration.
+    train_error_curve_ : list of float
+        The share of labels that are predicted wrong after each iteration, where the optimizer asks for it.
     converged_ : bool
         Whether optimizer and inference converged.
 
@@ -291,6 +295,7 @@ class ChainCRFClassifier(BaseFieldClassifier):
     def _n_groups(self):
         return 1
 
+    @needs_marginals
     def predict_edge_proba(self, X, Y=None):
         """Infer the marginals of all pairs of neighbours.
 

@@ -1,8 +1,9 @@
 """Directed models: the label of every site is conditioned on the labels of its parents."""
 
 from skcrf.estimators._directed import DirectedMixin
+from skcrf.estimators._graphs import Graphs, Links
 from skcrf.estimators._structures import DirectedStructure
-from skcrf.estimators.graph import BaseGraphClassifier, Graphs, Links
+from skcrf.estimators.graph import BaseGraphClassifier
 from skcrf.estimators.grid import BaseGridClassifier, Meshes
 from skcrf.graph import PARENTS, topological_order
 
@@ -67,8 +68,8 @@ class DAGMClassifier(DirectedMixin, BaseGraphClassifier):
         "pseudolikelihood", are refused.
     gradient : str or BaseGradient, default="backprop"
         How the loss is differentiated through the inference.
-    optimizer : {"lbfgs", "adam"} or BaseOptimizer, default="lbfgs"
-        How the loss is minimised.
+    optimizer : str or BaseOptimizer, default="lbfgs"
+        How the loss is minimised: a name in `skcrf.optimizers.OPTIMIZERS`, or an instance.
     schedule : {"at_once", "doubling"} or BaseSchedule, default="at_once"
         What the optimizer sees of the training set: all, or few examples first.
     init : {"auto", "independent", "zeros"}, the name of a loss or a fitted estimator, default="auto"
@@ -80,9 +81,10 @@ class DAGMClassifier(DirectedMixin, BaseGraphClassifier):
         mean loss of a labelled node.
     fit_intercept : bool, default=True
         Whether each class has a constant.
-    decoding : {"auto", "mpm", "map"}, default="auto"
+    decoding : {"auto", "mpm", "map", "marginal_map"}, default="auto"
         What `predict` gives: "mpm" the label of the largest marginal at every node, "map" the most probable
-        configuration, for which the inference has to be able to maximise. "auto" is what suits the loss.
+        configuration, "marginal_map" that of the labels with hidden variables summed out. For both the
+        inference has to be able to maximise. "auto" is what suits the loss and the inference.
     max_iter : int, default=100
         Iterations of the optimizer at most, in each stage of a fit. A start that has to be fitted, see
         `init`, has as many of its own.
@@ -124,6 +126,8 @@ class DAGMClassifier(DirectedMixin, BaseGraphClassifier):
         Iterations of the optimizer, without those of the start.
     loss_curve_ : list of float
         The objective after each iteration.
+    train_error_curve_ : list of float
+        The share of labels that are predicted wrong after each iteration, where the optimizer asks for it.
     converged_ : bool
         Whether optimizer and inference converged.
 
@@ -229,8 +233,8 @@ class GridDAGMClassifier(DirectedMixin, BaseGridClassifier):
         "pseudolikelihood", are refused.
     gradient : str or BaseGradient, default="backprop"
         How the loss is differentiated through the inference.
-    optimizer : {"lbfgs", "adam"} or BaseOptimizer, default="lbfgs"
-        How the loss is minimised.
+    optimizer : str or BaseOptimizer, default="lbfgs"
+        How the loss is minimised: a name in `skcrf.optimizers.OPTIMIZERS`, or an instance.
     schedule : {"at_once", "doubling"} or BaseSchedule, default="at_once"
         What the optimizer sees of the training set: all, or few examples first.
     init : {"auto", "independent", "zeros"}, the name of a loss or a fitted estimator, default="auto"
@@ -242,9 +246,10 @@ class GridDAGMClassifier(DirectedMixin, BaseGridClassifier):
         mean loss of a labelled pixel.
     fit_intercept : bool, default=True
         Whether each class has a constant.
-    decoding : {"auto", "mpm", "map"}, default="auto"
+    decoding : {"auto", "mpm", "map", "marginal_map"}, default="auto"
         What `predict` gives: "mpm" the label of the largest marginal at every pixel, "map" the most probable
-        configuration, for which the inference has to be able to maximise. "auto" is what suits the loss.
+        configuration, "marginal_map" that of the labels with hidden variables summed out. For both the
+        inference has to be able to maximise. "auto" is what suits the loss and the inference.
     parents : sequence of {"above", "left", "above_left", "above_right"}, default=("above", "left")
         Which neighbours of a pixel are its parents. Each of them has weights of its own; the table of a pixel
         has n_classes ** (n_parents + 1) entries.
@@ -291,6 +296,8 @@ class GridDAGMClassifier(DirectedMixin, BaseGridClassifier):
         Iterations of the optimizer, without those of the start.
     loss_curve_ : list of float
         The objective after each iteration.
+    train_error_curve_ : list of float
+        The share of labels that are predicted wrong after each iteration, where the optimizer asks for it.
     converged_ : bool
         Whether optimizer and inference converged.
 

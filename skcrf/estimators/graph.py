@@ -1,199 +1,9 @@
 """Conditional random fields on graphs."""
 
-import numpy as np
-from sklearn.utils import assert_all_finite
-
-from skcrf._examples import as_numbers, as_rows, has_axes
 from skcrf.estimators._base import BaseFieldClassifier
+from skcrf.estimators._decoding import needs_marginals
+from skcrf.estimators._graphs import Graphs, Links
 from skcrf.estimators._predicting import of_edges
-from skcrf.estimators._reading import BaseReader, Example
-from skcrf.estimators._structures import BaseStructure
-from skcrf.graph import from_edges
-
-
-class Outline:
-    """The nodes and edges of one example.
-
-    Parameters
-    ----------
-    n_nodes : int
-        Number of nodes.
-    edges : ndarray of shape (n_edges, 2)
-        The two nodes of each edge.
-    edge_features : ndarray of shape (n_edges, n_edge_features) or None
-        Features of the edges, if they have any.
-    """
-
-    def __init__(self, n_nodes, edges, edge_features):
-        self.n_nodes = n_nodes
-        self.edges = edges
-        self.edge_features = edge_features
-
-
-class Graphs(BaseReader):
-    """Reads graphs: tuples ``(node_features, edges)`` or ``(node_features, edges, edge_features)``.
-
-    Parameters
-    ----------
-    n_features : int, default=None
-        Number of features that a node must have; None for any.
-    as_in : str, default="in fit"
-        Where that number comes from, for messages.
-    n_edge_features : int, default=None
-        Number of features that an edge must have, 0 if edges have none; None for any.
-    """
-
-    one, many = "graph", "graphs"
-    advice = (
-        "graphs are tuples (node_features, edges) or (node_features, edges, edge_features), "
-        "labels (n_nodes,), one graph is [graph]."
-    )
-
-    def __init__(self, n_features=None, as_in="in fit", n_edge_features=None):
-        super().__init__(n_features, as_in)
-        self.n_edge_features = n_edge_features
-
-    def __call__(self, example, name):
-        """Validate one graph, as `BaseReader` says."""
-        if not _is_tuple(example):
-            found = f"has shape {np.shape(example)}" if has_axes(example) else f"is {type(example).__name__}"
-            raise TypeError(f"{name} {found}, but {self.advice}")
-        nodes, edges, *rest = example
-        rows = as_rows(nodes, f"{name}[0]", self.n_features, self.as_in)
-        edges = as_edges(edges, rows.shape[0], f"{name}[1]")
-        self.check_together(edges, rows.shape[0], f"{name}[1]")
-        edge_features = _as_edge_features(rest[0], len(edges), f"{name}[2]") if rest else None
-        found = 0 if edge_features is None else edge_features.shape[1]
-        if self.n_edge_features is not None and found != self.n_edge_features:
-            raise ValueError(
-                f"{name} has {found or 'no'} features an edge, but {self.n_edge_features or 'none'} "
-                f"are expected, as {self.as_in}."
-            )
-        return Example(rows, rows.shape[:1], Outline(rows.shape[0], edges, edge_features))
-
-    def check_together(self, edges, n_nodes, name):
-        """Refuse edges of a node to itself, and of two nodes that have one already.
-
-        Parameters
-        ----------
-        edges : ndarray of shape (n_edges, 2)
-            The two nodes of each edge.
-        n_nodes : int
-            Number of nodes.
-        name : str
-            What to call the edges in messages.
-        """
-        _check_simple(edges, name)
-
-    def like(self, example):
-        """Make the reader of the graphs that follow a first one, as `BaseReader` says."""
-        edge_features = example.outline.edge_features
-        n_edge_features = 0 if edge_features is None else edge_features.shape[1]
-        return type(self)(example.X.shape[1], "in X[0]", n_edge_features)
-
-    def is_example(self, item):
-        """Tell whether an item of a list is a graph, or is meant to be one, as `BaseReader` says."""
-        return has_axes(item) or (_is_tuple(item) and has_axes(item[0]))
-
-
-def _is_tuple(example):
-    """Tell whether an example is made of two or three parts, the first of which is a table."""
-    parts = isinstance(example, (tuple, list)) or (
-        isinstance(example, np.ndarray) and example.dtype == object and example.ndim == 1
-    )
-    return parts and len(example) in (2, 3) and has_axes(example[0])
-
-
-def as_edges(edges, n_nodes, name):
-    """Validate the edges of one graph.
-
-    Parameters
-    ----------
-    edges : array-like of shape (n_edges, 2)
-        The two nodes of each edge.
-    n_nodes : int
-        Number of nodes.
-    name : str
-        What to call them in messages.
-
-    Returns
-    -------
-    edges : ndarray of shape (n_edges, 2)
-        int64.
-    """
-    edges = np.asarray(edges)
-    if edges.size == 0:
-        return np.zeros((0, 2), dtype=np.int64)
-    if edges.ndim != 2 or edges.shape[1] != 2:
-        hint = " Did you mean edges.T?" if edges.ndim == 2 and len(edges) == 2 else ""
-        raise ValueError(f"{name} has shape {edges.shape}, expected two nodes an edge: (n_edges, 2).{hint}")
-    if edges.dtype.kind not in "iu":
-        raise TypeError(
-            f"{name} has dtype {edges.dtype}, expected integers, the numbers of nodes. A graph is "
-            "(node_features, edges, edge_features), in this order."
-        )
-    edges = np.ascontiguousarray(edges, dtype=np.int64)
-    outside = ((edges < 0) | (edges >= n_nodes)).any(axis=1)
-    if outside.any():
-        e = int(np.argmax(outside))
-        raise ValueError(
-            f"{name}[{e}] is {edges[e].tolist()}, but the graph has {n_nodes} nodes: 0 to {n_nodes - 1}."
-        )
-    return edges
-
-
-def _check_simple(edges, name):
-    """Refuse self-loops and repeated edges."""
-    loops = edges[:, 0] == edges[:, 1]
-    if loops.any():
-        e = int(np.argmax(loops))
-        raise ValueError(
-            f"{name}[{e}] joins node {edges[e, 0]} to itself. Drop self-loops, as by "
-            "edges[edges[:, 0] != edges[:, 1]]: what they say belongs to the features of the node."
-        )
-    pairs, first, which = np.unique(np.sort(edges, axis=1), axis=0, return_index=True, return_inverse=True)
-    if len(pairs) < len(edges):
-        e = int(np.flatnonzero(first[which.ravel()] != np.arange(len(edges)))[0])
-        raise ValueError(
-            f"{name}[{e}] is {edges[e].tolist()}, the same two nodes as {name}[{first[which.ravel()[e]]}]. "
-            "Two nodes have one edge, listed in one direction: drop others, as by "
-            "np.unique(np.sort(edges, axis=1), axis=0), or put the features of both into one row."
-        )
-
-
-def _as_edge_features(features, n_edges, name):
-    features = as_numbers(features, name)
-    if features.ndim != 2 or len(features) != n_edges or features.shape[1] == 0:
-        hint = " Did you mean edge_features[:, None]?" if features.shape == (n_edges,) else ""
-        raise ValueError(
-            f"{name} has shape {features.shape}, expected one row of features an edge: "
-            f"({n_edges}, n_edge_features).{hint}"
-        )
-    features = np.ascontiguousarray(features, dtype=np.float64)
-    assert_all_finite(features, input_name=name)
-    return features
-
-
-class Links(BaseStructure):
-    """Says which graph and edge features an example has.
-
-    Parameters
-    ----------
-    n_edge_features : int
-        Number of features of an edge; 0 for none, so that all edges share one table.
-    """
-
-    def __init__(self, n_edge_features):
-        self.tied = n_edge_features == 0
-        self.n_edge_features = max(1, n_edge_features)
-
-    def graph(self, outline):
-        """Make the graph of an example, as `BaseStructure` says."""
-        return from_edges(outline.n_nodes, outline.edges, tied=self.tied)
-
-    def edge_values(self, graph, outline, X):
-        """Give the features of the tables of an example, as `BaseStructure` says."""
-        return np.ones((graph.n_tables, 1)) if self.tied else outline.edge_features
 
 
 class BaseGraphClassifier(BaseFieldClassifier):
@@ -222,10 +32,12 @@ class GraphCRFClassifier(BaseGraphClassifier):
     X is a sequence of graphs, which may differ in everything but their numbers of features: tuples
     ``(node_features, edges)`` or ``(node_features, edges, edge_features)`` of an array or CSR matrix of shape
     (n_nodes, n_features), integers of shape (n_edges, 2), the two nodes of each edge, and an array of shape
-    (n_edges, n_edge_features). Nodes without edges, and graphs without any, are fine; self-loops and pairs
-    that are joined twice are refused. y is a sequence of labels of shape (n_nodes,). Each may be a sequence
-    that loads an example when asked for it. A plain table X of shape (n_samples, n_features) with labels y of
-    shape (n_samples,) means graphs of one node each, and the model is multinomial logistic regression.
+    (n_edges, n_edge_features). A last item, booleans of shape (n_nodes,), marks hidden variables: nodes that
+    never have a label, which have states like any other and are masked in y. Nodes without edges, and graphs
+    without any, are fine; self-loops and pairs that are joined twice are refused. y is a sequence of labels
+    of shape (n_nodes,). Each may be a sequence that loads an example when asked for it. A plain table X of
+    shape (n_samples, n_features) with labels y of shape (n_samples,) means graphs of one node each, and the
+    model is multinomial logistic regression.
 
     Parameters
     ----------
@@ -236,8 +48,8 @@ class GraphCRFClassifier(BaseGraphClassifier):
         What is minimised: a name in `skcrf.losses.LOSSES`, or an instance.
     gradient : str or BaseGradient, default="backprop"
         How the loss is differentiated through the inference.
-    optimizer : {"lbfgs", "adam"} or BaseOptimizer, default="lbfgs"
-        How the loss is minimised.
+    optimizer : str or BaseOptimizer, default="lbfgs"
+        How the loss is minimised: a name in `skcrf.optimizers.OPTIMIZERS`, or an instance.
     schedule : {"at_once", "doubling"} or BaseSchedule, default="at_once"
         What the optimizer sees of the training set. "doubling" starts with a few graphs, and then takes twice
         as many for half as many iterations until it has all.
@@ -255,9 +67,10 @@ class GraphCRFClassifier(BaseGraphClassifier):
         Whether the two ends of an edge differ. If not, ``edge_coef_[f, a, b] == edge_coef_[f, b, a]``, and it
         does not matter in which order an edge names its nodes. Take True where the direction of edges, or the
         sign of their features, has a meaning.
-    decoding : {"auto", "mpm", "map"}, default="auto"
+    decoding : {"auto", "mpm", "map", "marginal_map"}, default="auto"
         What `predict` gives: "mpm" the label of the largest marginal of every node, "map" the most probable
-        configuration, for which the inference has to be able to maximise. "auto" is what suits the loss.
+        configuration, "marginal_map" that of the labels with hidden variables summed out. For both the
+        inference has to be able to maximise. "auto" is what suits the loss and the inference.
     max_iter : int, default=100
         Iterations of the optimizer at most, in each stage of a fit. A start that has to be fitted, see
         `init`, has as many of its own.
@@ -299,6 +112,8 @@ class GraphCRFClassifier(BaseGraphClassifier):
         Iterations of the optimizer, without those of the start.
     loss_curve_ : list of float
         The objective after each iteration.
+    train_error_curve_ : list of float
+        The share of labels that are predicted wrong after each iteration, where the optimizer asks for it.
     converged_ : bool
         Whether optimizer and inference converged.
 
@@ -377,6 +192,7 @@ class GraphCRFClassifier(BaseGraphClassifier):
     def _symmetric(self):
         return not self.directed
 
+    @needs_marginals
     def predict_edge_proba(self, X, Y=None):
         """Infer the marginals of all edges.
 

@@ -11,6 +11,7 @@ from sklearn.utils import get_tags
 from sklearn.utils._param_validation import HasMethods, Options, StrOptions
 
 from skcrf.estimators._base import BaseFieldClassifier
+from skcrf.estimators._decoding import needs_marginals
 from skcrf.estimators._predicting import by_example
 from skcrf.estimators._reading import Images
 from skcrf.estimators._structures import BaseStructure, DirectedStructure
@@ -195,8 +196,8 @@ class GridCRFClassifier(BaseGridClassifier):
         no inference, such as "pseudolikelihood".
     gradient : str or BaseGradient, default="backprop"
         How the loss is differentiated through the inference.
-    optimizer : {"lbfgs", "adam"} or BaseOptimizer, default="lbfgs"
-        How the loss is minimised.
+    optimizer : str or BaseOptimizer, default="lbfgs"
+        How the loss is minimised: a name in `skcrf.optimizers.OPTIMIZERS`, or an instance.
     schedule : {"at_once", "doubling"} or BaseSchedule, default="at_once"
         What the optimizer sees of the training set. "doubling" starts with a few images, and then takes twice
         as many for half as many iterations until it has all: faster where there are many images.
@@ -211,9 +212,10 @@ class GridCRFClassifier(BaseGridClassifier):
         mean loss of a labelled pixel.
     fit_intercept : bool, default=True
         Whether each class has a constant.
-    decoding : {"auto", "mpm", "map"}, default="auto"
+    decoding : {"auto", "mpm", "map", "marginal_map"}, default="auto"
         What `predict` gives: "mpm" the label of the largest marginal at every pixel, "map" the most probable
-        label image, for which the inference has to be able to maximise. "auto" is what suits the loss.
+        label image, "marginal_map" that of the labels with hidden variables summed out. For both the
+        inference has to be able to maximise. "auto" is what suits the loss and the inference.
     connectivity : {4, 8}, default=4
         Number of neighbours of a pixel.
     edge_features : {"bias", "contrast"} or transformer, default="bias"
@@ -222,6 +224,9 @@ class GridCRFClassifier(BaseGridClassifier):
         adds what it makes of the absolute differences, an array of shape (n_edges, n_features). It is
         fitted to the edges of images that are spread evenly over X, to all of them unless that takes
         more than about 2**24 numbers.
+    symmetric : bool, default=False
+        Whether the two pixels of a pair can be exchanged: ``edge_coef_[f, a, b] == edge_coef_[f, b, a]``.
+        Each direction still has weights of its own.
     max_iter : int, default=100
         Iterations of the optimizer at most, in each stage of a fit. A start that has to be fitted, see
         `init`, has as many of its own. With schedule "doubling" this is the first stage, and each later one
@@ -262,6 +267,8 @@ class GridCRFClassifier(BaseGridClassifier):
         Iterations of the optimizer, without those of the start.
     loss_curve_ : list of float
         The objective after each iteration.
+    train_error_curve_ : list of float
+        The share of labels that are predicted wrong after each iteration, where the optimizer asks for it.
     converged_ : bool
         Whether optimizer and inference converged.
 
@@ -286,6 +293,7 @@ class GridCRFClassifier(BaseGridClassifier):
     _parameter_constraints = {
         **BaseGridClassifier._parameter_constraints,
         "connectivity": [Options(Integral, {4, 8})],
+        "symmetric": ["boolean"],
     }
 
     def __init__(
@@ -301,6 +309,7 @@ class GridCRFClassifier(BaseGridClassifier):
         decoding="auto",
         connectivity=4,
         edge_features="bias",
+        symmetric=False,
         max_iter=100,
         tol=1e-4,
         missing_label=None,
@@ -322,6 +331,7 @@ class GridCRFClassifier(BaseGridClassifier):
         self.decoding = decoding
         self.connectivity = connectivity
         self.edge_features = edge_features
+        self.symmetric = symmetric
         self.max_iter = max_iter
         self.tol = tol
         self.missing_label = missing_label
@@ -331,6 +341,10 @@ class GridCRFClassifier(BaseGridClassifier):
         self.warm_start = warm_start
         self.verbose = verbose
         self.random_state = random_state
+
+    @property
+    def _symmetric(self):
+        return self.symmetric
 
     @property
     def _structure(self):
@@ -344,6 +358,7 @@ class GridCRFClassifier(BaseGridClassifier):
     def _n_groups(self):
         return self.connectivity_ // 2
 
+    @needs_marginals
     def predict_edge_proba(self, X, Y=None):
         """Infer the marginals of all pairs of neighbours.
 

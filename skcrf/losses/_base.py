@@ -36,6 +36,8 @@ class BaseLoss(BaseEstimator, ABC):
     hidden_labels = True
     #: Two functions with the door of a loss, convex where inference is exact, whose difference the loss is.
     convex = concave = None
+    #: Which half of such a difference it is, for those.
+    half = None
     #: Graphs that the loss takes: "any" of any layout, or "lattice" for lattices and graphs without edges.
     graphs = "any"
     #: Whether the loss is a sum over sites, each of which can have a weight.

@@ -110,6 +110,7 @@ class Free(NamedTuple):
     """
 
     needs = frozenset({"log_z"})
+    half = "convex"
     subgradient = False
 
     def __call__(self, inference, graph, theta, y, site_weight=None):
@@ -140,6 +141,7 @@ class Augmented(NamedTuple):
     cost: float = 1.0
 
     needs = frozenset({"log_z"})
+    half = "convex"
 
     @property
     def subgradient(self):
@@ -232,6 +234,7 @@ class Clamped(NamedTuple):
     beside: Callable | None = None
 
     needs = frozenset({"log_z"})
+    half = "concave"
 
     @property
     def subgradient(self):

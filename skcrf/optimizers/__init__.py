@@ -2,13 +2,23 @@
 
 from skcrf.optimizers._base import BaseOptimizer
 from skcrf.optimizers.adam import Adam
+from skcrf.optimizers.cccp import CCCP
+from skcrf.optimizers.frank_wolfe import FrankWolfe
 from skcrf.optimizers.lbfgs import LBFGS
 from skcrf.optimizers.schedules import AtOnce, BaseSchedule, Doubling
+from skcrf.optimizers.subgradient import Subgradient
 
-OPTIMIZERS = {"adam": Adam, "lbfgs": LBFGS}
+OPTIMIZERS = {
+    "adam": Adam,
+    "cccp": CCCP,
+    "frank_wolfe": FrankWolfe,
+    "lbfgs": LBFGS,
+    "subgradient": Subgradient,
+}
 SCHEDULES = {"at_once": AtOnce, "doubling": Doubling}
 
 __all__ = [
+    "CCCP",
     "LBFGS",
     "OPTIMIZERS",
     "SCHEDULES",
@@ -17,4 +27,6 @@ __all__ = [
     "BaseOptimizer",
     "BaseSchedule",
     "Doubling",
+    "FrankWolfe",
+    "Subgradient",
 ]

@@ -12,13 +12,21 @@ class BaseOptimizer(BaseEstimator, ABC):
     -----------
     - An objective is called with weights, one vector, and gives value and gradient there. Mini-batch
       methods also pass the `batches` to evaluate, some of ``objective.batches``.
-    - ``callback(w, value)`` is called after each iteration and returns whether to stop.
+    - Some methods ask more of it, by name: ``objective.training_error(w)``, the share of labels that are
+      predicted wrong; ``objective.split()``, two objectives whose difference it is, and ``objective.smooth``;
+      ``objective.ridge()`` and ``objective.share(w, batches)``, the parts of a structured SVM.
+    - ``callback(w, value)`` is called after each iteration, with ``error=`` where it is known, and returns
+      whether to stop.
     """
 
     _parameter_constraints = {}
 
     #: Number of examples in a mini-batch; None for methods that use all.
     batch_size = None
+    #: Whether it minimises any smooth function, such as that of the model that a fit starts from.
+    general = True
+    #: Whether it starts from the weights that it is given.
+    starts = True
 
     @abstractmethod
     def minimize(self, objective, w, *, max_iter, tol, callback, rng):

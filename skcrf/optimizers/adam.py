@@ -7,10 +7,10 @@ import numpy as np
 from scipy.optimize import OptimizeResult
 from sklearn.utils._param_validation import Interval
 
-from skcrf.optimizers._base import BaseOptimizer
+from skcrf.optimizers._steps import StepOptimizer
 
 
-class Adam(BaseOptimizer):
+class Adam(StepOptimizer):
     """Mini-batch gradient steps of adaptive size; also serves `partial_fit`.
 
     An iteration is a pass over the training set. Stops when the mean objective of a pass has not improved
@@ -77,63 +77,12 @@ class Adam(BaseOptimizer):
         return OptimizeResult(x=best_w, fun=best_value, nit=nit, success=settled, message=message)
 
     def start(self, w):
-        """Make the state from which the first pass starts.
-
-        Parameters
-        ----------
-        w : ndarray of shape (n_weights,)
-            Weights.
-
-        Returns
-        -------
-        state : tuple
-            Running mean, running square, number of steps.
-        """
         return np.zeros_like(w), np.zeros_like(w), 0
 
-    def epoch(self, objective, w, state, rng):
-        """Do one pass over the training set.
-
-        Parameters
-        ----------
-        objective : Objective
-            The objective.
-        w : ndarray of shape (n_weights,)
-            Weights.
-        state : tuple
-            What `start` or an earlier pass gave.
-        rng : numpy.random.RandomState
-            Shuffles the batches.
-
-        Returns
-        -------
-        w : ndarray of shape (n_weights,)
-            New weights.
-        value : float
-            Mean objective of the mini-batches.
-        state : tuple
-            New state.
-        """
+    def step(self, w, gradient, state):
         mean, square, step = state
-        values, sizes = [], []
-        for batches in self._mini_batches(objective.batches, rng):
-            value, gradient = objective(w, batches)
-            values.append(value)
-            sizes.append(sum(batch.n_examples for batch in batches))
-            step += 1
-            mean = self.beta1 * mean + (1 - self.beta1) * gradient
-            square = self.beta2 * square + (1 - self.beta2) * gradient**2
-            size = self.learning_rate * np.sqrt(1 - self.beta2**step) / (1 - self.beta1**step)
-            w = w - size * mean / (np.sqrt(square) + 1e-8)
-        return w, float(np.average(values, weights=sizes)), (mean, square, step)
-
-    def _mini_batches(self, batches, rng):
-        chosen, n_examples = [], 0
-        for index in rng.permutation(len(batches)):
-            chosen.append(batches[index])
-            n_examples += batches[index].n_examples
-            if n_examples >= self.batch_size:
-                yield chosen
-                chosen, n_examples = [], 0
-        if chosen:
-            yield chosen
+        step += 1
+        mean = self.beta1 * mean + (1 - self.beta1) * gradient
+        square = self.beta2 * square + (1 - self.beta2) * gradient**2
+        size = self.learning_rate * np.sqrt(1 - self.beta2**step) / (1 - self.beta1**step)
+        return w - size * mean / (np.sqrt(square) + 1e-8), (mean, square, step)
