@@ -4,18 +4,21 @@ from itertools import product
 
 import numpy as np
 import pytest
-import reference
 import zoo
 from derivatives import check_gradient
 from loss_definitions import (
     FIXED_POINT,
     OF_LOG_Z,
     OF_MARGINALS,
+    OF_ROUNDED,
     OF_THETA,
     TRUNCATED,
+    able,
     asked,
     cases,
     defined,
+    exact,
+    hides,
     takes,
     wrapped,
 )
@@ -51,7 +54,7 @@ def test_refuses_layouts_it_does_not_claim(loss):
 
 
 def test_every_loss_has_a_definition():
-    for names, needs in ((OF_MARGINALS, {"mu"}), (OF_LOG_Z, {"log_z"}), (OF_THETA, set())):
+    for names, needs in ((OF_MARGINALS | OF_ROUNDED, {"mu"}), (OF_LOG_Z, {"log_z"}), (OF_THETA, set())):
         assert set(names) == {name for name, cls in LOSSES.items() if cls.needs == needs}
 
 
@@ -61,7 +64,7 @@ def test_value_is_the_definition(loss, cls, graphs, seed):
     inference = zoo.build(cls, **TRUNCATED)
     for (title, graph), hidden in product(graphs.items(), (0.0, 0.4)):
         theta = zoo.normal(graph, 3, rng)
-        y = zoo.labels(graph, 3, rng, hidden=hidden)
+        y = zoo.labels(graph, 3, rng, hidden=hides(loss, hidden))
         with zoo.case(title, hidden):
             value, _, converged = LOSSES[loss]()(wrapped(cls, **TRUNCATED), graph, theta, y)
             expected = defined(loss, inference, graph, theta, y)
@@ -84,18 +87,12 @@ def test_exact_inference_gives_the_exact_loss(loss, cls, graphs, potentials, see
     rng = np.random.default_rng(seed)
     for (title, graph), hidden in product(graphs.items(), (0.0, 0.4)):
         theta = zoo.POTENTIALS[potentials](graph, 2, rng)
-        y = zoo.possible_labels(graph, theta, rng, hidden=hidden)
-        if loss in OF_LOG_Z:
-            expected = -reference.log_probability(graph, theta, y)
-        elif loss in OF_THETA:
-            expected = OF_THETA[loss](graph, theta, y)
-        else:
-            expected = OF_MARGINALS[loss](graph, *reference.marginals(graph, theta), y)
+        y = zoo.possible_labels(graph, theta, rng, hidden=hides(loss, hidden))
         with zoo.case(title, hidden):
             # a loss that brings an inference of its own is exact if that one is exact too
             value, _, _ = zoo.build(LOSSES[loss], clamped=cls())(wrapped(cls), graph, theta, y)
-            assert_allclose(value, expected, rtol=1e-9, atol=1e-10)
-            assert (value >= -1e-10).all()
+            assert_allclose(value, exact(loss, graph, theta, y), rtol=1e-9, atol=1e-10)
+            assert (value >= -1e-10).all() or LOSSES[loss].rounds
 
 
 def check(loss, inference, graph, theta, y, **tolerances):
@@ -106,6 +103,8 @@ def check(loss, inference, graph, theta, y, **tolerances):
 
     _, gradient, converged = LOSSES[loss]()(inference, graph, theta, y)
     assert converged.all()
+    if LOSSES[loss]().subgradient:  # kinks are met less often in small steps, which cost digits
+        tolerances |= {"step": 1e-5, "atol": 1e-8}
     check_gradient(gradient, value, graph, theta, **tolerances)
 
 
@@ -117,7 +116,7 @@ def test_gradient_through_truncated_inference(loss, cls, graphs, seed):
     for turn, (title, graph) in enumerate(graphs.items()):
         for hidden in (0.4 * (turn % 2),) if config.DISABLE_JIT else (0.0, 0.4):
             theta = zoo.normal(graph, 2, rng)
-            y = zoo.labels(graph, 2, rng, hidden=hidden)
+            y = zoo.labels(graph, 2, rng, hidden=hides(loss, hidden))
             with zoo.case(title, hidden):
                 check(loss, wrapped(cls, **TRUNCATED), graph, theta, y)
 
@@ -127,7 +126,7 @@ def test_gradient_of_a_batch_with_three_states(loss, cls, graphs, seed):
     rng = np.random.default_rng(seed)
     for title, graph in graphs.items():
         theta = zoo.normal(graph, 3, rng)
-        y = zoo.labels(graph, 3, rng, hidden=0.3)
+        y = zoo.labels(graph, 3, rng, hidden=hides(loss, 0.3))
         with zoo.case(title):
             check(loss, wrapped(cls, **TRUNCATED), graph, theta, y)
 
@@ -136,16 +135,18 @@ def test_gradient_of_a_batch_with_three_states(loss, cls, graphs, seed):
 def test_gradient_at_the_fixed_point(loss, cls, graph, seed):
     rng = np.random.default_rng(seed)
     theta = zoo.normal(graph, 2, rng, strength=0.4)
-    y = zoo.labels(graph, 2, rng, hidden=0.3)
+    y = zoo.labels(graph, 2, rng, hidden=hides(loss, 0.3))
     check(loss, wrapped(cls, **FIXED_POINT), graph, theta, y, atol=1e-8)
 
 
 @pytest.mark.parametrize("loss, cls, graph", cases(*FORBIDDEN))
 def test_gradient_with_forbidden_states(loss, cls, graph, seed):
     rng = np.random.default_rng(seed)
-    exact = cls.exact_on and "clamped" not in LOSSES[loss]().get_params()  # which is mean field
-    theta = (zoo.forbidden if exact else zoo.forbidden_unary)(graph, 3, rng)
-    y = zoo.possible_labels(graph, theta, rng, hidden=0.3)
+    possible = cls.exact_on and "clamped" not in LOSSES[loss]().get_params()  # which is mean field
+    if LOSSES[loss]().subgradient:  # one configuration is chosen, which need not be possible
+        possible = cls.exact_on == "any" and not LOSSES[loss].rounds
+    theta = (zoo.forbidden if possible else zoo.forbidden_unary)(graph, 3, rng)
+    y = zoo.possible_labels(graph, theta, rng, hidden=hides(loss, 0.3))
     check(loss, wrapped(cls, **TRUNCATED), graph, theta, y)
 
 
@@ -157,7 +158,7 @@ def test_hidden_examples_cost_nothing(loss, cls, graph, seed):
     y[graph.node_example == 1] = -1
     value, gradient, _ = LOSSES[loss]()(wrapped(cls, **TRUNCATED), graph, theta, y)
     assert abs(value[1]) < 1e-12
-    assert (np.abs(np.delete(value, 1)) > 1e-3).all()
+    assert (np.abs(np.delete(value, 1)) > 1e-3).all() or LOSSES[loss]().subgradient
     assert_allclose(gradient.unary[graph.node_example == 1], 0, rtol=0, atol=1e-12)
     assert_allclose(gradient.tables[graph.examples_of["entry"] == 1], 0, rtol=0, atol=1e-12)
     nothing, gradient, _ = LOSSES[loss]()(wrapped(cls, **TRUNCATED), graph, theta, np.full_like(y, -1))
@@ -172,7 +173,7 @@ def test_hidden_examples_cost_nothing(loss, cls, graph, seed):
 def test_batch_is_its_examples_bit_for_bit(loss, cls, graph, seed):
     rng = np.random.default_rng(seed)
     theta = zoo.normal(graph, 2, rng)
-    y = zoo.labels(graph, 2, rng, hidden=0.3)
+    y = zoo.labels(graph, 2, rng, hidden=hides(loss, 0.3))
     for parameters in (TRUNCATED, {"max_iter": 40, "tol": 1e-4}):
         inference = wrapped(cls, **parameters)
         value, gradient, converged = LOSSES[loss]()(inference, graph, theta, y)
@@ -213,7 +214,9 @@ def test_site_weights_are_linear(loss, cls, graph, seed):
         assert_allclose(one, other, rtol=1e-10, atol=1e-12)
 
 
-@pytest.mark.parametrize("loss", [name for name, cls in LOSSES.items() if not cls.site_weighted])
+@pytest.mark.parametrize(
+    "loss", [name for name, cls in LOSSES.items() if not (cls.site_weighted or cls.site_costs)]
+)
 def test_site_weights_are_refused_where_they_mean_nothing(loss):
     graph = zoo.SINGLES["chain"]
     with pytest.raises(ValueError, match=LOSSES[loss].__name__):
@@ -227,7 +230,7 @@ def test_site_weights_are_refused_where_they_mean_nothing(loss):
 
 
 @pytest.mark.parametrize("labelled", [1, 6])
-@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("loss", [name for name in LOSSES if LOSSES[name]().tasks <= {"sum"}])
 @pytest.mark.parametrize("name", [name for name, cls in INFERENCE.items() if "tol" in cls().get_params()])
 def test_not_converging_is_told_by_example(loss, name, labelled, seed):
     """Also where all labels are known, so that the clamped half of a likelihood has nothing to iterate."""
@@ -265,9 +268,10 @@ def test_needs_are_what_is_asked_of_the_inference(loss, seed):
 
     rng = np.random.default_rng(seed)
     graph = zoo.GRAPHS["lattices"]
-    y = zoo.labels(graph, 2, rng, hidden=0.3)
+    y = zoo.labels(graph, 2, rng, hidden=hides(loss, 0.3))
     LOSSES[loss]()(Overheard(), graph, zoo.normal(graph, 2, rng), y)
-    assert asked == (LOSSES[loss].needs | {"forward"} if LOSSES[loss].needs else set())
+    needs = LOSSES[loss].needs
+    assert asked == ((set() if LOSSES[loss].rounds else needs) | {"forward"} if needs else set())
 
 
 @pytest.mark.parametrize("loss", LOSSES)
@@ -275,8 +279,9 @@ def test_one_label_costs_nothing(loss, seed):
     """There is nothing else to be: no other label for a maximum to be over."""
     rng = np.random.default_rng(seed)
     for graph in (zoo.GRAPHS["lattices"], zoo.GRAPHS["isolated"]):
-        theta, y = zoo.normal(graph, 1, rng), zoo.labels(graph, 1, rng, hidden=0.3)
-        value, gradient, converged = LOSSES[loss]()(wrapped(INFERENCE["trw"]), graph, theta, y)
+        theta, y = zoo.normal(graph, 1, rng), zoo.labels(graph, 1, rng, hidden=hides(loss, 0.3))
+        name = "trw" if able(loss, INFERENCE["trw"]) else "bp"
+        value, gradient, converged = LOSSES[loss]()(wrapped(INFERENCE[name]), graph, theta, y)
         assert_allclose(value, 0, rtol=0, atol=1e-12)
         for part in gradient:
             assert_allclose(part, 0, rtol=0, atol=1e-12)

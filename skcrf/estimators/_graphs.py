@@ -62,9 +62,9 @@ class Graphs(BaseReader):
             found = f"has shape {np.shape(example)}" if has_axes(example) else f"is {type(example).__name__}"
             raise TypeError(f"{name} {found}, but {self.advice}")
         nodes, edges, *rest = example
-        marked = len(rest) > 0 and np.ndim(rest[-1]) == 1 and np.asarray(rest[-1]).dtype == bool
+        marked = len(rest) > 0 and getattr(rest[-1], "dtype", None) == bool
         if len(rest) == 2 and not marked:
-            raise TypeError(f"{name}[3] is not booleans of shape (n_nodes,), but {self.advice}")
+            raise TypeError(f"{name}[3] is not an array of booleans, but {self.advice}")
         hidden = rest.pop() if marked else None
         rows = as_rows(nodes, f"{name}[0]", self.n_features, self.as_in)
         edges = as_edges(edges, rows.shape[0], f"{name}[1]")

@@ -1,0 +1,141 @@
+"""What max-margin losses and their relatives promise: limits, bounds, costs, halves."""
+
+import numpy as np
+import pytest
+import reference
+import zoo
+from derivatives import check_gradient
+from loss_definitions import by_example, unified, wrapped
+from numpy.testing import assert_allclose
+
+from skcrf.graph import Potentials, chain, pack
+from skcrf.inference import INFERENCE
+from skcrf.losses import LOSSES, Hinge, LatentHinge, Likelihood, MarginalHinge, Unified
+
+EXACT = INFERENCE["bruteforce"]
+BATCH = pack([zoo.SINGLES[name] for name in ("lonely", "cycle", "pair", "chain")])
+#: Temperatures of labels and hidden labels: both orders, both limits.
+TEMPERATURES = [(0.0, 0.0), (0.0, 0.7), (0.4, 0.4), (0.3, 0.8), (1.0, 0.0), (0.9, 0.2), (1.0, 1.0)]
+
+
+def problem(seed, *, hidden, n_states=2):
+    rng = np.random.default_rng(seed)
+    return zoo.normal(BATCH, n_states, rng), zoo.labels(BATCH, n_states, rng, hidden=hidden), rng
+
+
+def value_of(loss, theta, y, **options):
+    return loss(wrapped(EXACT), BATCH, theta, y, **options)[0]
+
+
+@pytest.mark.parametrize("cost", [0.0, 2.0])
+@pytest.mark.parametrize("eps_y, eps_h", TEMPERATURES)
+def test_unified_is_its_definition(eps_y, eps_h, cost, seed):
+    loss = Unified(eps_y, eps_h, cost)
+    for hidden in (0.0, 0.5):
+        theta, y, _ = problem(seed, hidden=hidden)
+        expected = unified(BATCH, theta, y, eps_y, eps_h, cost)
+        assert_allclose(value_of(loss, theta, y), expected, rtol=1e-9, atol=1e-10)
+    gradient = loss(wrapped(EXACT), BATCH, theta, y)[1]
+
+    def value(g, t):
+        return loss(wrapped(EXACT), g, t, np.resize(y, g.n_nodes))[0]
+
+    kinks = {"step": 1e-5, "atol": 1e-8} if loss.subgradient else {}
+    check_gradient(gradient, value, BATCH, theta, **kinks)
+
+
+@pytest.mark.parametrize(
+    "warm, limit",
+    [
+        (Unified(1e-5, 1e-5), LatentHinge()),
+        (Unified(1e-5, 1.0), MarginalHinge()),
+        (Unified(0.0, 1.0), MarginalHinge()),
+        (Unified(1.0, 1.0, cost=0.0), Likelihood()),
+        (Unified(1.0 - 1e-6, 1.0, cost=0.0), Likelihood()),
+        (Unified(1.0, 1e-5, cost=0.0), Unified.mllr()),
+        (Unified(1e-5, 0.3), Unified(0.0, 0.3)),
+        (Unified(0.5 - 1e-6, 0.5), Unified.epsilon_extension(0.5)),
+    ],
+    ids=repr,
+)
+def test_limits_of_the_unified_loss(warm, limit, seed):
+    """P16 Table 4.1."""
+    theta, y, _ = problem(seed, hidden=0.5, n_states=3)
+    assert_allclose(value_of(warm, theta, y), value_of(limit, theta, y), rtol=0, atol=1e-4)
+
+
+def test_without_hidden_labels_all_hinges_are_one(seed):
+    theta, y, _ = problem(seed, hidden=0.0)
+    expected = value_of(Hinge(), theta, y)
+    assert (expected > 0.1).any()
+    for loss in (LatentHinge(), MarginalHinge(), Unified(0.0, 0.5)):
+        assert_allclose(value_of(loss, theta, y), expected, rtol=1e-12, atol=1e-12)
+
+
+def test_losses_bound_the_cost_of_what_is_predicted(seed):
+    """The reason for the margin: P16 Lemma B.1.1; the cost of a class is its weight."""
+    rng = np.random.default_rng(seed)
+    cost = rng.uniform(0.2, 3.0, size=BATCH.n_nodes)
+    cases = (Hinge(), 0.0, 0.0), (LatentHinge(), 0.5, 0.0), (MarginalHinge(), 0.5, 1.0)
+    tight = 0
+    for strength in (0.3, 3.0):
+        for loss, hidden, tau in (
+            (Hinge(), 0.0, 0.0),
+            (LatentHinge(), 0.5, 0.0),
+            (MarginalHinge(), 0.5, 1.0),
+        ):
+            theta, y, _ = problem(rng.integers(1000), hidden=hidden)
+            theta = Potentials(*(strength * part for part in theta))
+            value = value_of(loss, theta, y, site_weight=cost)
+            predicted = EXACT().forward(BATCH, theta, np.where(y < 0, tau, 0.0)).mu.argmax(axis=1)
+            wrong = by_example(BATCH, enumerate(cost * ((y >= 0) & (predicted != y))))
+            assert (value >= wrong - 1e-10).all()
+            tight += (value < wrong + 1.0).sum()
+    assert tight > 3
+
+
+def test_costs_are_those_of_the_labels(seed):
+    theta, y, rng = problem(seed, hidden=0.0)
+    cost = rng.uniform(0.0, 3.0, size=BATCH.n_nodes)
+    expected = unified(BATCH, theta, y, 0.0, 0.0, cost)
+    assert_allclose(value_of(Hinge(), theta, y, site_weight=cost), expected, rtol=1e-12, atol=1e-12)
+
+
+def test_the_gradient_is_the_difference_of_two_configurations(seed):
+    theta, y, _ = problem(seed, hidden=0.0)
+    _, gradient, _ = Hinge()(wrapped(EXACT), BATCH, theta, y)
+    wrong = np.array([y[:, None] != np.arange(2)], dtype=float)[0]
+    best = reference.best_configurations(BATCH, theta._replace(unary=theta.unary + wrong))
+    x = np.concatenate([next(iter(one)) for one in best])
+    assert_allclose(gradient.unary, np.eye(2)[x] - np.eye(2)[y], rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", [name for name, cls in LOSSES.items() if cls.convex is not None])
+def test_halves(name, seed):
+    """Their difference is the loss, and each is convex."""
+    loss = LOSSES[name]()
+    theta, y, rng = problem(seed, hidden=0.5 if loss.hidden_labels else 0.0)
+    other = zoo.normal(BATCH, 2, rng)
+    middle = Potentials(*((a + b) / 2 for a, b in zip(theta, other, strict=True)))
+    inference = wrapped(EXACT)
+    convex, concave = (half(inference, BATCH, theta, y) for half in (loss.convex, loss.concave))
+    labelled = by_example(BATCH, enumerate(y >= 0)) > 0
+    assert_allclose(np.where(labelled, convex[0] - concave[0], 0.0), value_of(loss, theta, y), atol=1e-12)
+    for half in (loss.convex, loss.concave) if name != "em" else (loss.convex,):  # mean field is not exact
+        ends = [half(inference, BATCH, t, y)[0] for t in (theta, other)]
+        assert (half(inference, BATCH, middle, y)[0] <= np.mean(ends, axis=0) + 1e-9).all()
+
+
+def test_what_is_refused():
+    graph = pack([chain(2), chain(14)])
+    theta = zoo.constant(graph, 2, None)
+    y = np.zeros(16, dtype=np.int64)
+    y[5] = -1
+    with pytest.raises(ValueError, match=r"Hinge takes no hidden .* 1 of 14 .* example 1 .*'marginal_hinge'"):
+        Hinge()(wrapped(EXACT), graph, theta, y)
+    with pytest.raises(ValueError, match=r"eps_h < eps_y.*13 labels of 2 states, more than 4096 conf"):
+        Unified.mllr()(wrapped(EXACT), graph, theta, y)
+    with pytest.raises(ValueError, match="asks BP for the task 'tempered'"):
+        Unified(0.5, 1.0)(wrapped(INFERENCE["bp"]), graph, theta, y)
+    y[2:] = -1  # an example of which nothing is known does not count
+    assert Hinge()(wrapped(EXACT), graph, theta, y)[0][1] == 0.0
