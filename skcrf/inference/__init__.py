@@ -4,6 +4,7 @@ from skcrf.inference._base import BaseInference, Beliefs
 from skcrf.inference.bp import BP
 from skcrf.inference.bruteforce import BruteForce
 from skcrf.inference.exact import Exact
+from skcrf.inference.graph_cut import GraphCut
 from skcrf.inference.mean_field import MeanField
 from skcrf.inference.tree import Tree
 from skcrf.inference.trw import TRW
@@ -13,6 +14,7 @@ INFERENCE = {
     "bp": BP,
     "bruteforce": BruteForce,
     "exact": Exact,
+    "graph_cut": GraphCut,
     "mean_field": MeanField,
     "tree": Tree,
     "trw": TRW,
@@ -28,6 +30,7 @@ __all__ = [
     "Beliefs",
     "BruteForce",
     "Exact",
+    "GraphCut",
     "MeanField",
     "Tree",
 ]
