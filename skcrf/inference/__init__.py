@@ -1,10 +1,11 @@
 """Inference methods, by name."""
 
 from skcrf.inference._base import BaseInference, Beliefs
-from skcrf.inference.bp import BP
+from skcrf.inference.bp import BP, MaxProduct, MixedProduct
 from skcrf.inference.bruteforce import BruteForce
 from skcrf.inference.exact import Exact
 from skcrf.inference.graph_cut import GraphCut
+from skcrf.inference.icm import ICM
 from skcrf.inference.mean_field import MeanField
 from skcrf.inference.tree import Tree
 from skcrf.inference.trw import TRW
@@ -15,7 +16,10 @@ INFERENCE = {
     "bruteforce": BruteForce,
     "exact": Exact,
     "graph_cut": GraphCut,
+    "icm": ICM,
+    "max_product": MaxProduct,
     "mean_field": MeanField,
+    "mixed_product": MixedProduct,
     "tree": Tree,
     "trw": TRW,
     "trw_s": TRWS,
@@ -23,6 +27,7 @@ INFERENCE = {
 
 __all__ = [
     "BP",
+    "ICM",
     "INFERENCE",
     "TRW",
     "TRWS",
@@ -31,6 +36,8 @@ __all__ = [
     "BruteForce",
     "Exact",
     "GraphCut",
+    "MaxProduct",
     "MeanField",
+    "MixedProduct",
     "Tree",
 ]
