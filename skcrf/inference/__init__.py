@@ -4,6 +4,7 @@ from skcrf.inference._base import BaseInference, Beliefs
 from skcrf.inference.bp import BP, MaxProduct, MixedProduct
 from skcrf.inference.bruteforce import BruteForce
 from skcrf.inference.exact import Exact
+from skcrf.inference.gibbs import Gibbs
 from skcrf.inference.graph_cut import GraphCut
 from skcrf.inference.icm import ICM
 from skcrf.inference.mean_field import MeanField
@@ -15,6 +16,7 @@ INFERENCE = {
     "bp": BP,
     "bruteforce": BruteForce,
     "exact": Exact,
+    "gibbs": Gibbs,
     "graph_cut": GraphCut,
     "icm": ICM,
     "max_product": MaxProduct,
@@ -35,6 +37,7 @@ __all__ = [
     "Beliefs",
     "BruteForce",
     "Exact",
+    "Gibbs",
     "GraphCut",
     "MaxProduct",
     "MeanField",

@@ -71,3 +71,14 @@ def draw_state(scores, stream):
             drawn = state if scores[state] > 0.0 else drawn
             left -= scores[state]
     return drawn
+
+
+@kernel
+def draw_states(graph, theta, starts):
+    """Draw a state for every node by its unary potentials."""
+    x, scores = np.empty(len(theta.unary), np.int64), np.empty(theta.unary.shape[1])
+    for example in range(len(starts)):
+        for node in range(graph.node_ptr[example], graph.node_ptr[example + 1]):
+            scores[:] = theta.unary[node]
+            x[node] = draw_state(scores, starts[example])
+    return x

@@ -8,7 +8,7 @@ from sklearn.utils._param_validation import Interval
 from skcrf._numerics import kernel
 from skcrf.graph import score
 from skcrf.inference._configurations import Found, Maximiser
-from skcrf.inference._draws import draw_state, local_scores, streams
+from skcrf.inference._draws import draw_states, local_scores, streams
 
 
 class ICM(Maximiser):
@@ -62,23 +62,12 @@ class ICM(Maximiser):
         n_iter, converged = _climb(graph, theta, self.max_sweeps, x)
         starts = np.tile(streams(self.random_state, 1), (graph.n_examples, 1))
         for _ in range(self.n_restarts):
-            other = _start(graph, theta, starts)
+            other = draw_states(graph, theta, starts)
             more, reached = _climb(graph, theta, self.max_sweeps, other)
             better = score(graph, theta, other) > score(graph, theta, x)
             x = np.where(better[graph.node_example], other, x)
             n_iter, converged = n_iter + more, np.where(better, reached, converged)
         return Found(x, n_iter, converged)
-
-
-@kernel
-def _start(graph, theta, starts):
-    """Draw a state for every node by its unary potentials."""
-    x, scores = np.empty(len(theta.unary), np.int64), np.empty(theta.unary.shape[1])
-    for example in range(len(starts)):
-        for node in range(graph.node_ptr[example], graph.node_ptr[example + 1]):
-            scores[:] = theta.unary[node]
-            x[node] = draw_state(scores, starts[example])
-    return x
 
 
 @kernel
