@@ -69,9 +69,10 @@ class BaseGradient(BaseInference):
         wrapped.layouts = self.layouts & inference.layouts
         return wrapped
 
-    def forward(self, graph, theta, tau=None, *, edges=False, tape=False, start=None):
-        resumed = {} if start is None else {"start": start}
-        return self.inference_.forward(graph, theta, tau, edges=edges, tape=tape, **resumed)
+    def forward(self, graph, theta, tau=None, *, edges=False, tape=False, start=None, inner=None):
+        # Not every inference has these keywords.
+        given = {key: value for key, value in (("start", start), ("inner", inner)) if value is not None}
+        return self.inference_.forward(graph, theta, tau, edges=edges, tape=tape, **given)
 
     def start_of(self, beliefs):
         """Keep what a later `forward` can start from.
@@ -145,12 +146,12 @@ class StationaryGradient(BaseGradient):
 
     truncates = False
 
-    def forward(self, graph, theta, tau=None, *, edges=False, tape=False, start=None):
+    def forward(self, graph, theta, tau=None, *, edges=False, tape=False, start=None, inner=None):
         self.inference_.task_of(graph, tau)  # what it refuses, it refuses in its own name
         summing = self.task_of(graph, tau)[0] == "sum"
         needs_edges = self.needs_curvature or self.inference_.reads_edges
         how = {"edges": edges or (summing and needs_edges), "tape": tape and not summing}
-        beliefs = super().forward(graph, theta, tau, start=start, **how)
+        beliefs = super().forward(graph, theta, tau, start=start, inner=inner, **how)
         if not summing:  # what is maximised is differentiated by the inference itself
             return beliefs
         asked = Asked(graph, canonical(theta), beliefs)

@@ -52,10 +52,10 @@ class Backprop(BaseGradient):
         wrapped.resumes = wrapped.resumes and not wrapped.keeps_tape_
         return wrapped
 
-    def forward(self, graph, theta, tau=None, *, edges=False, tape=False, start=None):
+    def forward(self, graph, theta, tau=None, *, edges=False, tape=False, start=None, inner=None):
         if self.keeps_tape_ and not tape:
             tape = True if self.max_memory is None else max(1.0, self.max_memory)
-        return super().forward(graph, theta, tau, edges=edges, tape=tape, start=start)
+        return super().forward(graph, theta, tau, edges=edges, tape=tape, start=start, inner=inner)
 
     def backward(self, beliefs, d_mu=None, d_edge_mu=None, d_log_z=None):
         return self.inference_.backward(beliefs, d_mu, d_edge_mu, d_log_z)

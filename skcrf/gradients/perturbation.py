@@ -77,8 +77,8 @@ class Perturbation(StationaryGradient):
         wrapped.resumes = False  # the perturbed runs repeat all iterations of the first
         return wrapped
 
-    def forward(self, graph, theta, tau=None, *, edges=False, tape=False, start=None):
-        return super().forward(graph, theta, tau, edges=edges, tape=tape)
+    def forward(self, graph, theta, tau=None, *, edges=False, tape=False, start=None, inner=None):
+        return super().forward(graph, theta, tau, edges=edges, tape=tape, inner=inner)
 
     def _response(self, asked, d_mu, d_edge_mu):
         graph, _, beliefs = asked

@@ -69,6 +69,31 @@ def check_possible(graph, possible):
         raise ValueError(f"{problem}: features may have to be scaled.")
 
 
+def elimination_groups(graph, tau, inner):
+    """Put nodes into groups that are eliminated one after the other.
+
+    Parameters
+    ----------
+    graph : Graph or FactorGraph
+        Structure of the batch.
+    tau : float or ndarray of shape (n_nodes,)
+        Temperature.
+    inner : ndarray of shape (n_nodes,) or None
+        Which nodes come before all others; None for none. Otherwise those of higher temperatures come first.
+
+    Returns
+    -------
+    rank : ndarray of shape (n_nodes,)
+        The group of each node.
+    temperature : ndarray of shape (n_groups,)
+        The temperature of each group.
+    """
+    tau = np.broadcast_to(tau, graph.n_nodes)
+    outer = np.zeros(graph.n_nodes) if inner is None else ~np.broadcast_to(inner, graph.n_nodes)
+    keys, rank = np.unique(np.stack([outer, -tau], axis=1), axis=0, return_inverse=True)
+    return rank.reshape(-1), np.ascontiguousarray(np.abs(keys[:, 1]))
+
+
 class BaseInference(BaseEstimator, ABC):
     """Base class of all inference methods.
 
@@ -80,7 +105,8 @@ class BaseInference(BaseEstimator, ABC):
     - Examples of a batch do not influence each other.
     - `tau` is the temperature: 1 sums, 0 maximises; a scalar, or one value a node. None is what the method
       does by itself: it sums, or maximises if it cannot sum.
-    - Where temperatures differ, nodes of higher ones are eliminated first: sums are inside of maxima.
+    - Where temperatures differ, nodes of higher ones are eliminated first: sums are inside of maxima. Methods
+      that claim "tempered" have a keyword `inner` (n_nodes,) that names nodes to be eliminated before others.
 
     The class attributes are claims, and the test suite holds every class to them.
     """

@@ -4,7 +4,7 @@ Towards the roots, tables are sums of potentials and messages, in the log domain
 its message has been sent is the conditional distribution of the nodes that are eliminated there, given the
 separator. Where a clique maximises, that is one at the best states and zero elsewhere. Back from the roots, a
 clique's marginals are its conditional distribution times the marginals of its separator. So there are no
-differences of large numbers, and sums and maxima differ in one place alone.
+differences of large numbers, and sums, maxima and what is between them differ in one place alone.
 
 All arrays of a batch are flat: `source` and `target` say where each term's potentials and marginals start.
 """
@@ -40,18 +40,22 @@ class Places(NamedTuple):
 
 
 @kernel
-def pass_messages(tree, places, examples, theta, tables, seps, log_z, mu):
-    """Send messages to the roots and back, in each of some examples; leaves what the derivative needs."""
+def pass_messages(tree, places, examples, temperature, theta, tables, seps, log_z, mu):
+    """Send messages to the roots and back, in each of some examples; leaves what the derivative needs.
+
+    `temperature` has that of each kind of node.
+    """
     offset, block, scratch = _workspace(tree)
     for example in examples:
         log_z[example] = 0.0
         for q in range(len(tree.rest)):
             table, message = _table(tree, places, example, q, tables), _sep(tree, places, example, q, seps)
             _lay_parts(tree, places, example, q, places.source, theta, seps, table, offset)
-            if tree.maximise[q]:
+            tau = temperature[tree.kind[q]]
+            if tau == 0.0:
                 _maximise(table, message)
             else:
-                _sum_out(table, message)
+                _sum_out(table, message, tau)
             if tree.is_root[q]:
                 log_z[example] += message[0]
                 message[0] = 1.0
@@ -62,10 +66,10 @@ def pass_messages(tree, places, examples, theta, tables, seps, log_z, mu):
 
 
 @kernel
-def pass_messages_vjp(tree, places, examples, tables, seps, d_mu, d_log_z, d_theta):
+def pass_messages_vjp(tree, places, examples, temperature, tables, seps, d_mu, d_log_z, d_theta):
     """Add the vector-Jacobian product of `pass_messages` to `d_theta`.
 
-    The derivative of marginals is a covariance, so that it is symmetric: the product is how much marginals
+    Marginals are the derivative of log_z, so that theirs is symmetric: the product is how much marginals
     change along `d_mu`, for which derivatives go the way of the messages.
     """
     offset, block, scratch = _workspace(tree)
@@ -82,7 +86,7 @@ def pass_messages_vjp(tree, places, examples, tables, seps, d_mu, d_log_z, d_the
                 _sep(tree, here, example, q, d_seps),
             )
             _lay_parts(tree, here, example, q, places.target, d_mu, d_seps, d_table, offset)
-            _sum_out_vjp(table, d_table, d_message)
+            _sum_out_vjp(table, temperature[tree.kind[q]], d_table, d_message)
             if tree.is_root[q]:
                 d_message[0] = d_log_z[example]  # from here on, d_seps has what marginals change by
         for q in range(len(tree.rest) - 1, -1, -1):
@@ -286,9 +290,9 @@ def _maximise(table, message):
 
 
 @vector_kernel
-def _sum_out(table, message):
-    """Send the log of the sum of exponentials of each row, and leave its distribution, or zeros."""
-    rest = len(table) // len(message)
+def _sum_out(table, message, tau):
+    """Send tau log sum exp(. / tau) of each row, and leave its distribution, or zeros."""
+    rest, scale = len(table) // len(message), 1.0 / tau
     for s in range(len(message)):
         row = table[s * rest : (s + 1) * rest]
         top = -np.inf
@@ -296,19 +300,19 @@ def _sum_out(table, message):
             top = max(top, row[i])
         shift, total = top if top > -np.inf else 0.0, 0.0
         for i in range(rest):
-            row[i] = vector_exp(row[i] - shift)
+            row[i] = vector_exp((row[i] - shift) * scale)
         for i in range(rest):
             total += row[i]
-        message[s] = top + np.log(total) if total > 0.0 else -np.inf
-        scale = 1.0 / total if total > 0.0 else 0.0
+        message[s] = top + tau * np.log(total) if total > 0.0 else -np.inf
+        share = 1.0 / total if total > 0.0 else 0.0
         for i in range(rest):
-            row[i] *= scale
+            row[i] *= share
 
 
 @kernel
-def _sum_out_vjp(table, d_table, d_message):
+def _sum_out_vjp(table, tau, d_table, d_message):
     """Send the derivative of messages, and leave that of the logs of distributions; 0 for maxima."""
-    rest = len(table) // len(d_message)
+    rest, scale = len(table) // len(d_message), 1.0 / tau if tau > 0.0 else 0.0
     for s in range(len(d_message)):
         mean = 0.0
         for i in range(s * rest, (s + 1) * rest):
@@ -316,7 +320,7 @@ def _sum_out_vjp(table, d_table, d_message):
                 mean += table[i] * d_table[i]
         d_message[s] = mean
         for i in range(s * rest, (s + 1) * rest):
-            d_table[i] = d_table[i] - mean if table[i] != 0.0 else 0.0
+            d_table[i] = (d_table[i] - mean) * scale if table[i] != 0.0 else 0.0
 
 
 @kernel

@@ -22,6 +22,8 @@ class FactorEngine:
         Whether messages maximise a node instead of summing it out.
     """
 
+    bound = None
+
     def __init__(self, plan, theta, maximise):
         self.graph, self.rho, self.theta = plan.graph, plan.rho, theta
         self.damping, self.measure = float(plan.damping), plan.tol > 0

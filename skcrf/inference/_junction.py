@@ -32,8 +32,8 @@ class JunctionTree(NamedTuple):
     ----------
     n_nodes : ndarray of shape (1,)
         Number of nodes of the structure.
-    maximise : ndarray of shape (n_cliques,)
-        Whether a clique's own nodes are maximised over, not summed out.
+    kind : ndarray of shape (n_cliques,)
+        The kind of a clique's own nodes, which tells how they are eliminated.
     is_root : ndarray of shape (n_cliques,)
         Whether it reports to none.
     axis_ptr : ndarray of shape (n_cliques + 1,)
@@ -60,7 +60,7 @@ class JunctionTree(NamedTuple):
     """
 
     n_nodes: np.ndarray
-    maximise: np.ndarray
+    kind: np.ndarray
     is_root: np.ndarray
     axis_ptr: np.ndarray
     axis_card: np.ndarray
@@ -104,7 +104,7 @@ class Structure(NamedTuple):
     cards : bytes
         Number of states of each node.
     kind : bytes
-        -1 for nodes with one possible state, 0 for those to sum out, 1 for those to maximise over.
+        -1 for nodes with one possible state; those of others are eliminated in the order of their kinds.
     scope_ptr, scope, stride : bytes
         The nodes of each factor and the strides of its table.
     """
@@ -268,11 +268,11 @@ def _assemble(order, home, parent, axis_ptr, axis_node, n_sep, kind, cards, scop
     stride_ptr = np.concatenate([[0], np.cumsum(np.repeat(np.diff(axis_ptr), np.diff(part_ptr)))])
     terms = term_ptr, term_node, term_stride
     level, laid = _strides(axis_ptr, axis_node, cards, n_sep, part_ptr, part, stride_ptr, *terms)
-    maximise = np.zeros(len(parent), dtype=np.int64)
-    maximise[home] = kind[order]
+    kinds = np.zeros(len(parent), dtype=np.int64)
+    kinds[home] = kind[order]
     return JunctionTree(
         np.array([len(cards)]),
-        maximise,
+        kinds,
         (parent < 0).astype(np.int64),
         axis_ptr,
         cards[axis_node],

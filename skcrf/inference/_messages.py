@@ -2,7 +2,8 @@
 
 An engine holds a problem and knows: where messages `start`, the `step` that sends each of them once and its
 `step_vjp`, the `marginals` that messages mean and their `marginals_vjp`, the `expected_tables`, the
-`edge_marginals` and `log_z` and how to differentiate them by `read_vjp`, how to `decode` a configuration; a
+`edge_marginals` and `log_z` and how to differentiate them by `read_vjp`, how to `decode` a configuration and
+the `bound` of its score, if there is one; a
 `new_adjoint` of the potentials and how to `leave` from it to `Potentials`; and the `row_ptr` of the examples
 in its state.
 """
@@ -240,4 +241,5 @@ def _decoded(state, trace, edges):
     x = state.engine.decode(trace.state)
     mu = np.eye(theta.unary.shape[1])[x]
     edge_mu = outer(graph, mu) if edges else None
-    return Beliefs(mu, edge_mu, score(graph, theta, x), trace.n_iter, trace.converged, state)
+    found = score(graph, theta, x), trace.n_iter, trace.converged
+    return Beliefs(mu, edge_mu, *found, state, state.engine.bound)

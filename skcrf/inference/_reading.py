@@ -186,8 +186,14 @@ def log_sum(values):
     return top + np.log(total)
 
 
+@inlined_kernel
+def _log_total(values, maximise):
+    """The log of the sum of exponentials, or the maximum; leaves the shares in a sum."""
+    return values.max() if maximise else log_sum(values)
+
+
 @kernel
-def _log_inward(graph, theta, rho, messages, inward, cavity, shares, best):
+def _log_inward(graph, theta, rho, messages, inward, maximise, cavity, shares, best):
     """log c of an edge: by how much its inward message falls short of what its source would send.
 
     ``c m(x_i) >= sum_xj exp(theta(x_i, x_j) / rho) b_j(x_j) / m_outward(x_j)`` for all x_i that are not
@@ -202,7 +208,7 @@ def _log_inward(graph, theta, rho, messages, inward, cavity, shares, best):
         if messages[inward, x] > -np.inf and theta.unary[node, x] > -np.inf:
             for z in range(len(cavity)):
                 shares[z] = _table_entry(theta, graph.edge_table[edge], side, x, z) / rho[edge] + cavity[z]
-            value = log_sum(shares) - messages[inward, x]
+            value = _log_total(shares, maximise) - messages[inward, x]
             if value > largest:
                 largest, tightest = value, x
                 best[:] = shares
@@ -219,8 +225,10 @@ def _end_weights(graph, rho, inward):
 
 
 @kernel
-def read_dual(graph, theta, rho, messages, inward):
+def read_dual(graph, theta, rho, messages, inward, maximise):
     """Sum the log-partition functions of trees by their weights: an upper bound of the true one.
+
+    Or their largest scores, where messages maximise: an upper bound of the best score.
 
     Any messages share theta among the trees: with ``b_i = e^theta_i prod_d m_d^rho_d``, node i has
     ``log b_i - log m_d - ...`` in a tree from whose edges the messages m_d arrive. Nodes are summed out along
@@ -231,11 +239,13 @@ def read_dual(graph, theta, rho, messages, inward):
     rows = np.empty((3, n_states))
     for example in range(len(log_z)):
         for edge in range(graph.edge_ptr[example], graph.edge_ptr[example + 1]):
-            log_c, _ = _log_inward(graph, theta, rho, messages, inward[edge], rows[0], rows[1], rows[2])
+            log_c, _ = _log_inward(
+                graph, theta, rho, messages, inward[edge], maximise, rows[0], rows[1], rows[2]
+            )
             log_z[example] += rho[edge] * log_c
         for node in range(graph.node_ptr[example], graph.node_ptr[example + 1]):
             cavity_of(graph, theta, rho, messages, node, -1, rows[0])
-            log_z[example] += weights[node] * log_sum(rows[0])
+            log_z[example] += weights[node] * _log_total(rows[0], maximise)
     return log_z
 
 
@@ -248,7 +258,7 @@ def read_dual_vjp(graph, theta, rho, messages, inward, d_log_z, d_messages, d_th
         d_z = d_log_z[example]
         for edge in range(graph.edge_ptr[example], graph.edge_ptr[example + 1]):
             towards, side, table = inward[edge], inward[edge] & 1, graph.edge_table[edge]
-            _, x = _log_inward(graph, theta, rho, messages, towards, rows[0], rows[1], rows[2])
+            _, x = _log_inward(graph, theta, rho, messages, towards, False, rows[0], rows[1], rows[2])
             d_messages[towards, x] -= d_z * rho[edge]
             for z in range(rows.shape[1]):
                 i, j = (x, z) if side == 0 else (z, x)
@@ -294,6 +304,8 @@ class EdgeReader(ABC):
         Potentials.
     """
 
+    bound = None
+
     def __init__(self, plan, theta):
         self.graph, self.rho, self.inward = plan.graph, plan.rho, plan.inward
         self.theta = theta
@@ -314,7 +326,7 @@ class EdgeReader(ABC):
     def log_z(self, state):
         """The log-partition function alone."""
         if self.inward is not None:
-            return read_dual(self.graph, self.theta, self.rho, self.messages(state), self.inward)
+            return read_dual(self.graph, self.theta, self.rho, self.messages(state), self.inward, False)
         n_states = self.theta.unary.shape[1]
         return self._read(state, np.empty((0, n_states, n_states)))[0]
 

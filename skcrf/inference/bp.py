@@ -61,3 +61,75 @@ class BP(MessagePassing):
 
     def _plan(self, graph):
         return Plan(graph, np.ones(graph.n_edges), self.max_iter, self.tol, self.damping)
+
+
+class MaxProduct(BP):
+    """Max-product belief propagation: `BP` where it maximises, damped and up to convergence.
+
+    Exact on forests. Elsewhere it often finds good configurations, without a bound and without a promise to
+    converge.
+
+    Parameters
+    ----------
+    max_iter : int, default=100
+        Iterations, each of which sends every message once.
+    tol : float, default=1e-6
+        As for `BP`.
+    damping : float, default=0.3
+        As for `BP`.
+
+    See Also
+    --------
+    TRWS : Tells a bound.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skcrf.graph import Potentials, chain
+    >>> from skcrf.inference import MaxProduct
+    >>> theta = Potentials(np.array([[0.0, 1.0], [0.5, 0.0], [0.0, 0.0]]), np.eye(2)[None])
+    >>> MaxProduct().forward(chain(3), theta).log_z
+    array([3.])
+    """
+
+    tasks = frozenset({"max"})
+    differentiates = frozenset({"log_z"})
+    has_curvature = False
+
+    def __init__(self, max_iter=100, tol=1e-6, damping=0.3):
+        super().__init__(max_iter, tol, damping)
+
+
+class MixedProduct(BP):
+    """Mixed-product belief propagation: `BP` damped and up to convergence, for temperatures that differ.
+
+    With `tau` 0 at some nodes and 1 at the others it approximates the marginal MAP: the states of the first
+    that make the sum over the others largest, and marginals of the others given these.
+
+    Parameters
+    ----------
+    max_iter : int, default=100
+        Iterations, each of which sends every message once.
+    tol : float, default=1e-6
+        As for `BP`.
+    damping : float, default=0.3
+        As for `BP`.
+
+    See Also
+    --------
+    Exact : The marginal MAP itself, on graphs that are narrow enough.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skcrf.graph import Potentials, chain
+    >>> from skcrf.inference import MixedProduct
+    >>> theta = Potentials(np.array([[0.0, 1.0], [0.5, 0.0], [0.0, 0.0]]), np.eye(2)[None])
+    >>> MixedProduct().forward(chain(3), theta, tau=np.array([0.0, 1.0, 1.0])).mu.round(3)
+    array([[0.   , 1.   ],
+           [0.378, 0.622],
+           [0.472, 0.528]])
+    """
+
+    def __init__(self, max_iter=100, tol=1e-6, damping=0.3):
+        super().__init__(max_iter, tol, damping)

@@ -8,13 +8,14 @@ import numpy as np
 from sklearn.utils._param_validation import Interval
 
 from skcrf.graph import FactorGraph, Potentials, as_factors, canonical, sum_by_table
-from skcrf.inference._base import BaseInference, Beliefs, check_possible
+from skcrf.inference._base import BaseInference, Beliefs, check_possible, elimination_groups
 
 
 class _State(NamedTuple):
     graph: FactorGraph
     tables: tuple  # shape of the tables of potentials
     p: list  # probability of each configuration of each example
+    stages: list  # how it came about, for each example
 
 
 class BruteForce(BaseInference):
@@ -22,6 +23,7 @@ class BruteForce(BaseInference):
 
     Where some nodes are maximised and others summed out (`tau` is an array), the answer is the marginal MAP:
     the states of the maximised nodes that make the sum over the others largest, and beliefs given these.
+    Temperatures between 0 and 1 and `inner` are those of `Exact`.
 
     Parameters
     ----------
@@ -45,47 +47,43 @@ class BruteForce(BaseInference):
 
     _parameter_constraints = {"max_states": [Interval(Integral, 1, None, closed="left")]}
 
-    tasks = frozenset({"sum", "max", "mixed"})
+    tasks = frozenset({"sum", "max", "mixed", "tempered"})
     layouts = frozenset({"pairwise", "factor"})
     exact_on = "any"
 
     def __init__(self, max_states=2**20):
         self.max_states = max_states
 
-    def forward(self, graph, theta, tau=None, *, edges=False, tape=False):
+    def forward(self, graph, theta, tau=None, *, edges=False, tape=False, inner=None):
         _, tau = self.task_of(graph, tau)
+        rank, temperature = elimination_groups(graph, tau, inner)
         theta, n_states = canonical(theta), theta.unary.shape[1]
-        maximised = np.broadcast_to(tau == 0, graph.n_nodes)
         if graph.layout == "pairwise":
             graph, pairs = as_factors(graph, n_states), (graph.n_edges, n_states, n_states)
         else:
             pairs = (graph.belief_ptr[-1],)
         flat = theta.tables.reshape(-1)
-        log_z, p = np.empty(graph.n_examples), []
+        log_z, p, stages = np.empty(graph.n_examples), [], []
         for example in range(graph.n_examples):
             nodes, factors, x = self._configurations(graph, example)
             scores = theta.unary[np.arange(nodes.start, nodes.stop)[:, None], x].sum(axis=0)
             for factor in range(factors.start, factors.stop):
                 table = graph.entry_ptr[graph.edge_table[factor]]
                 scores += flat[table + _entries(graph, factor, nodes, x)]
-            top = scores.max()
-            check_possible(graph, (graph.node_example != example) | (top > -np.inf))
-            own = maximised[nodes]
-            scores[~_best(scores - top, x[own], graph.cards[nodes][own].tolist())] = -np.inf
-            # The best choice need not hold the best configuration.
-            top = scores.max()
-            weight = np.exp(scores - top)
-            log_z[example] = top + np.log(weight.sum())
-            p.append(weight / weight.sum())
+            check_possible(graph, (graph.node_example != example) | (scores.max() > -np.inf))
+            found = _eliminate(graph.cards[nodes], rank[nodes], temperature, x, scores)
+            log_z[example] = found[0]
+            p.append(found[1])
+            stages.append(found[2])
         mu, factor_mu = self._expectation(graph, n_states, p)
         once = np.ones(graph.n_examples, dtype=np.int64)
-        state = _State(graph, theta.tables.shape, p)
+        state = _State(graph, theta.tables.shape, p, stages)
         edge_mu = factor_mu.reshape(pairs) if edges else None
         return Beliefs(mu, edge_mu, log_z, once, once.astype(bool), state)
 
     def backward(self, beliefs, d_mu=None, d_edge_mu=None, d_log_z=None):
-        graph, shape, p = beliefs.state
-        # d mu is the covariance of the statistics with their sum weighted by d_mu, and d log_z their mean.
+        graph, shape, p, stages = beliefs.state
+        # Marginals are the derivative of log_z, so that theirs is symmetric: how they change along d_mu.
         weights = []
         for example in range(graph.n_examples):
             nodes, factors, x = self._configurations(graph, example)
@@ -96,8 +94,8 @@ class BruteForce(BaseInference):
                 flat = d_edge_mu.reshape(-1)
                 for factor in range(factors.start, factors.stop):
                     value += flat[graph.belief_ptr[factor] + _entries(graph, factor, nodes, x)]
-            value -= p[example] @ value
-            weights.append(p[example] * (value + (0.0 if d_log_z is None else d_log_z[example])))
+            change = _eliminate_vjp(stages[example], value)
+            weights.append(p[example] * (change + (0.0 if d_log_z is None else d_log_z[example])))
         d_unary, d_factors = self._expectation(graph, beliefs.mu.shape[1], weights)
         return Potentials(d_unary, sum_by_table(graph, d_factors).reshape(shape))
 
@@ -140,12 +138,51 @@ def _places(cards):
     return np.cumprod([1, *cards], dtype=np.int64)[:-1, None]
 
 
-def _best(scores, x, cards):
-    """Which configurations have those states of the maximised nodes, x, for which all together weigh most."""
-    choice = (_places(cards) * x).sum(axis=0)
-    top = np.full(prod(cards), -np.inf)
-    np.maximum.at(top, choice, scores)
-    finite = np.where(top > -np.inf, top, 0.0)
-    with np.errstate(divide="ignore"):
-        total = finite + np.log(np.bincount(choice, weights=np.exp(scores - finite[choice])))
-    return choice == np.argmax(total)
+class _Stage(NamedTuple):
+    """How a group of nodes is eliminated.
+
+    `before` numbers the states of nodes that are left, for each configuration, and `after` the states of
+    those that are left then, for each such number.
+    """
+
+    tau: float
+    before: np.ndarray
+    after: np.ndarray
+    conditional: np.ndarray  # distribution of the states before, given those after
+
+
+def _eliminate(cards, rank, temperature, x, scores):
+    """log_z, the probability of each configuration, and the stages: P16 Eq 4.6 and Eq 4.9."""
+    before, value, p, stages = np.arange(len(scores)), scores, np.ones(len(scores)), []
+    for group in np.unique(rank):
+        tau, left = temperature[group], rank > group
+        number = (_places(cards[left].tolist()) * x[left]).sum(axis=0)
+        after = np.empty(len(value), dtype=np.int64)
+        after[before] = number
+        top = np.full(after.max() + 1, -np.inf)
+        np.maximum.at(top, after, value)
+        finite = np.where(top > -np.inf, top, 0.0)
+        if tau > 0:
+            weight = np.exp((value - finite[after]) / tau)
+        else:
+            place = np.where(value == top[after], np.arange(len(value)), len(value))
+            best = np.full(len(top), len(value))
+            np.minimum.at(best, after, place)
+            weight = (place == best[after]) * 1.0
+        total = np.bincount(after, weights=weight)
+        total[total == 0] = 1.0
+        stages.append(_Stage(tau, before, after, weight / total[after]))
+        p *= stages[-1].conditional[before]
+        before, value = number, top + tau * np.log(total)
+    return value[0], p, stages
+
+
+def _eliminate_vjp(stages, value):
+    """How much the log of the probability of each configuration changes as scores change by `value`."""
+    change = np.zeros(len(value))
+    for tau, before, after, conditional in stages:
+        mean = np.bincount(after, weights=conditional * value)
+        if tau > 0:
+            change += ((value - mean[after]) / tau)[before]
+        value = mean
+    return change

@@ -9,7 +9,7 @@ from sklearn.utils._param_validation import Interval
 from skcrf import _memory
 from skcrf._numerics import kernel_array
 from skcrf.graph import FactorGraph, Graph, Potentials, as_factors, canonical
-from skcrf.inference._base import BaseInference, Beliefs, check_possible
+from skcrf.inference._base import BaseInference, Beliefs, check_possible, elimination_groups
 from skcrf.inference._cliques import Places, pass_messages, pass_messages_vjp
 from skcrf.inference._junction import Structure, junction_tree
 
@@ -19,6 +19,7 @@ class _State(NamedTuple):
     shapes: tuple  # of unary potentials, of tables and of the marginals of edges
     groups: list  # junction trees, and the examples of each
     places: Places
+    temperature: np.ndarray  # of each kind of nodes
     tables: np.ndarray
     seps: np.ndarray
 
@@ -32,7 +33,10 @@ class Exact(BaseInference):
     and make the graph narrower.
 
     At a temperature of 0 at some nodes it tells the marginal MAP: the states of these that have the largest
-    sum over all others, which are eliminated first, and the marginals of the others given these states.
+    sum over all others, which are eliminated first, and the marginals of the others given these states. At
+    temperatures between 0 and 1 sums are of powers (P16 Eq 4.6): a node is eliminated by
+    ``tau log sum exp(. / tau)``, those of higher temperatures first, or those first that `inner` names.
+    Beliefs are the derivative of `log_z` (P16 Eq 4.9).
 
     Parameters
     ----------
@@ -57,18 +61,19 @@ class Exact(BaseInference):
 
     _parameter_constraints = {"max_memory": [Interval(Real, 0, None, closed="left")]}
 
-    tasks = frozenset({"sum", "max", "mixed"})
+    tasks = frozenset({"sum", "max", "mixed", "tempered"})
     layouts = frozenset({"pairwise", "factor"})
     exact_on = "any"
 
     def __init__(self, max_memory=2**31):
         self.max_memory = max_memory
 
-    def forward(self, graph, theta, tau=None, *, edges=False, tape=False):
+    def forward(self, graph, theta, tau=None, *, edges=False, tape=False, inner=None):
         _, tau = self.task_of(graph, tau)
         theta = canonical(theta)
         factors = graph if isinstance(graph, FactorGraph) else as_factors(graph, theta.unary.shape[1])
-        kind, known = _kinds(theta, tau)
+        rank, temperature = elimination_groups(graph, tau, inner)
+        kind, known = _kinds(theta, rank)
         groups = self._groups(factors, kind)
         places = _places(factors, theta, known, groups)
         tables, seps = (_memory.empty(total) for total in _totals(groups))
@@ -76,7 +81,7 @@ class Exact(BaseInference):
         mu, log_z = np.zeros(n_unary + edges * n_beliefs), np.empty(graph.n_examples)
         flat = np.concatenate([theta.unary.ravel(), theta.tables.ravel()])
         for tree, examples in groups:
-            pass_messages(tree, places, examples, flat, tables, seps, log_z, mu)
+            pass_messages(tree, places, examples, temperature, flat, tables, seps, log_z, mu)
         check_possible(graph, np.isfinite(log_z)[graph.node_example])
         shapes = theta.unary.shape, theta.tables.shape, (n_beliefs,)
         edge_mu = mu[n_unary:].reshape(-1, *theta.tables.shape[1:]) if edges else None
@@ -87,11 +92,11 @@ class Exact(BaseInference):
             log_z=log_z,
             n_iter=once,
             converged=once.astype(bool),
-            state=_State(graph, shapes, groups, places, tables, seps),
+            state=_State(graph, shapes, groups, places, temperature, tables, seps),
         )
 
     def backward(self, beliefs, d_mu=None, d_edge_mu=None, d_log_z=None):
-        graph, (unary, table, edge), groups, places, tables, seps = beliefs.state
+        graph, (unary, table, edge), groups, places, temperature, tables, seps = beliefs.state
         d_mu, d_edge_mu, d_log_z = (
             np.zeros(shape) if given is None else np.asarray(given, dtype=np.float64)
             for given, shape in ((d_mu, unary), (d_edge_mu, edge), (d_log_z, graph.n_examples))
@@ -100,7 +105,9 @@ class Exact(BaseInference):
         d_beliefs = np.concatenate([d_mu.ravel(), d_edge_mu.ravel()])
         d_theta = np.zeros(n_unary + int(np.prod(table)))
         for tree, examples in groups:
-            pass_messages_vjp(tree, places, examples, tables, seps, d_beliefs, kernel_array(d_log_z), d_theta)
+            pass_messages_vjp(
+                tree, places, examples, temperature, tables, seps, d_beliefs, kernel_array(d_log_z), d_theta
+            )
         return Potentials(d_theta[:n_unary].reshape(unary), d_theta[n_unary:].reshape(table))
 
     def _groups(self, graph, kind):
@@ -142,15 +149,15 @@ def induced_cost(graph, theta, tau=1.0, *, max_memory=2**31):
     cost : Cost
         The induced width, log2 of the entries of the largest table, and the bytes of all tables.
     """
-    kind, _ = _kinds(theta, tau)
+    kind, _ = _kinds(theta, elimination_groups(graph, tau, None)[0])
     return junction_tree(_structure(graph, kind, 0), float(max_memory))[1]
 
 
-def _kinds(theta, tau):
-    """What to do with each node (-1 nothing, 0 sum, 1 maximise), and its state where only one is possible."""
+def _kinds(theta, rank):
+    """The group of each node, -1 where only one state is possible, and that state."""
     possible = theta.unary > -np.inf
     fixed = np.count_nonzero(possible, axis=1) == 1
-    kind = np.where(fixed, -1, np.broadcast_to(tau, len(fixed)) == 0)
+    kind = np.where(fixed, -1, rank)
     return kind, np.where(fixed, possible.argmax(axis=1), 0)
 
 

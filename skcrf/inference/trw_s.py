@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from skcrf.inference._chain_engine import ChainEngine
 from skcrf.inference._chains import monotonic_chains
 from skcrf.inference._fixed_point import ITERATION, may_resume
 from skcrf.inference._messages import MessagePassing, Plan
@@ -21,6 +22,11 @@ class TRWS(MessagePassing):
     neighbours, 1 / 4 on those of eight. The fixed point is that of ``TRW(rho=weight)``. Where a connected
     part of the graph has no cycle, its weight is 1 and one iteration is exact.
 
+    Where it maximises, chains tell their best scores, and `bound` is the weighted sum of these: no
+    configuration scores more, and it does not increase either. After every iteration a configuration is read
+    from the messages, each node's state given those that were chosen before; the best one is the answer. It
+    is proved to be the best of all where its score is `bound`.
+
     Parameters
     ----------
     max_iter : int, default=10
@@ -36,7 +42,7 @@ class TRWS(MessagePassing):
 
     Notes
     -----
-    The sum-product kind of Kolmogorov's TRW-S; see Meltzer, Globerson and Weiss, "Convergent message passing
+    Kolmogorov, "Convergent tree-reweighted message passing for energy minimization", 2006; for sums see Meltzer, Globerson and Weiss, "Convergent message passing
     algorithms: a unifying view", 2009.
 
     Examples
@@ -49,12 +55,17 @@ class TRWS(MessagePassing):
     >>> theta = Potentials(unary, np.stack([np.eye(2), np.eye(2)]))
     >>> [TRWS(max_iter=n).forward(graph, theta).log_z.round(3).item() for n in (0, 1, 2, 9)]
     [7.923, 7.415, 7.408, 7.408]
+    >>> beliefs = TRWS().forward(graph, theta, tau=0.0)
+    >>> beliefs.mu.argmax(axis=1), beliefs.log_z, beliefs.bound
+    (array([0, 0, 0, 0]), array([6.]), array([6.]))
     """
 
     _parameter_constraints = ITERATION
 
     exact_on = "forest"
     bound = "upper"
+    tasks = frozenset({"sum", "max"})
+    _engines = {"pairwise": ChainEngine}
 
     def __init__(self, max_iter=10, tol=0.0):
         self.max_iter = max_iter

@@ -1,0 +1,55 @@
+"""Messages along monotonic chains: where they maximise, the best answer on the way is kept, and the bound."""
+
+import numpy as np
+
+from skcrf.graph import score
+from skcrf.inference._forests import breadth_first
+from skcrf.inference._pairwise import PairwiseEngine
+from skcrf.inference._reading import decode, read_dual
+
+
+class ChainEngine(PairwiseEngine):
+    """Messages along monotonic chains.
+
+    Parameters
+    ----------
+    plan : Plan
+        How to pass messages.
+    theta : Potentials
+        Potentials.
+    maximise : bool
+        Whether messages maximise instead of summing.
+    """
+
+    def __init__(self, plan, theta, maximise):
+        super().__init__(plan, theta, maximise)
+        if maximise:
+            # Along rows what is chosen before is near by, and elsewhere along a search from the first node.
+            self.orders = np.arange(self.graph.n_nodes), breadth_first(self.graph)[0]
+            self.best, self.value = None, np.full(self.graph.n_examples, -np.inf)
+            self.bound = np.full(self.graph.n_examples, np.inf)
+            self._decode(self.start())
+
+    def step(self, messages, active):
+        change = super().step(messages, active)
+        if self.maximise:
+            self._decode(messages)
+        return change
+
+    def decode(self, state):
+        return self.best
+
+    def _decode(self, state):
+        """Choose configurations by messages; keep those that are better, and the bound if it is lower."""
+        messages = self.messages(state)
+        bound = read_dual(self.graph, self.theta, self.rho, messages, self.inward, True)
+        # A node has as much of a message as its edge counts.
+        messages *= np.repeat(self.rho, 2)[:, None]
+        for order in self.orders:
+            x = decode(self.graph, self.theta, messages, order)
+            value = score(self.graph, self.theta, x)
+            better = (value > self.value)[self.graph.node_example]
+            self.best = x if self.best is None else np.where(better, x, self.best)
+            self.value = np.maximum(value, self.value)
+        # What was found is a bound from below, and rounding may have put the other under it.
+        self.bound = np.maximum(np.minimum(bound, self.bound), self.value)

@@ -1,0 +1,76 @@
+"""Base of the methods that maximise and do nothing else: they answer with one configuration an example."""
+
+from abc import abstractmethod
+from typing import NamedTuple
+
+import numpy as np
+
+from skcrf.graph import Graph, Potentials, canonical, outer, score, score_vjp
+from skcrf.inference._base import BaseInference, Beliefs, check_possible
+
+#: The potential that stands for a forbidden pair, which a local search may not know how to avoid.
+FORBIDDEN = -1e8
+
+
+class Found(NamedTuple):
+    """A configuration, and how it was found.
+
+    Attributes
+    ----------
+    x : ndarray of shape (n_nodes,)
+        The states.
+    n_iter, converged : ndarray of shape (n_examples,)
+        Iterations, and whether no further one would have changed anything.
+    bound : ndarray of shape (n_examples,) or None
+        What no score exceeds, if that is known.
+    """
+
+    x: np.ndarray
+    n_iter: np.ndarray
+    converged: np.ndarray
+    bound: np.ndarray | None = None
+
+
+class _State(NamedTuple):
+    graph: Graph
+    theta: Potentials
+
+
+class Maximiser(BaseInference):
+    """Base of the methods that find a configuration of a high score.
+
+    The derivative of its score, `log_z`, is told by the configuration; that of the configuration is 0. Where
+    pairs of states are forbidden, the search avoids them as it avoids a very low score.
+    """
+
+    tasks = frozenset({"max"})
+    differentiates = frozenset({"log_z"})
+
+    def forward(self, graph, theta, tau=None, *, edges=False, tape=False):
+        self.task_of(graph, tau)
+        theta = canonical(theta)
+        theta = theta._replace(tables=np.maximum(theta.tables, FORBIDDEN))
+        check_possible(graph, (theta.unary > -np.inf).any(axis=1) & ~np.isnan(theta.unary).any(axis=1))
+        found = self._find(graph, theta)
+        mu = np.eye(theta.unary.shape[1])[found.x]
+        return Beliefs(
+            mu=mu,
+            edge_mu=outer(graph, mu) if edges else None,
+            log_z=score(graph, theta, found.x),
+            n_iter=found.n_iter,
+            converged=found.converged,
+            state=_State(graph, theta),
+            bound=found.bound,
+        )
+
+    def backward(self, beliefs, d_mu=None, d_edge_mu=None, d_log_z=None):
+        graph, theta = beliefs.state
+        d_log_z = np.zeros(graph.n_examples) if d_log_z is None else d_log_z
+        return score_vjp(graph, theta, beliefs.mu, d_log_z)
+
+    def statistics(self, graph, beliefs):
+        return score_vjp(graph, beliefs.state.theta, beliefs.mu, np.ones(graph.n_examples))
+
+    @abstractmethod
+    def _find(self, graph, theta):
+        """Find a configuration without states that theta forbids: return Found."""

@@ -1,0 +1,84 @@
+"""Random numbers in kernels: a stream for each example, so that a batch does not change what it draws.
+
+The combined generator of L'Ecuyer, "Efficient and portable combined random number generators", 1988: its
+products fit into 64 bits with their sign, compiled or not.
+"""
+
+import numpy as np
+from sklearn.utils import check_random_state
+
+from skcrf._numerics import inlined_kernel, kernel
+
+_MODULI = 2147483563, 2147483399
+_FACTORS = 40014, 40692
+
+
+def streams(random_state, n_streams):
+    """Make the states of some streams.
+
+    Parameters
+    ----------
+    random_state : int, RandomState instance or None
+        Where they start.
+    n_streams : int
+        Number of streams.
+
+    Returns
+    -------
+    states : ndarray of shape (n_streams, 2)
+        To be passed to `uniform`, which changes them.
+    """
+    draw = check_random_state(random_state).randint(1, _MODULI[1], size=(n_streams, 2))
+    return draw.astype(np.int64)
+
+
+@inlined_kernel
+def uniform(stream):
+    """Draw a number between 0 and 1; changes the state of the stream, of shape (2,)."""
+    stream[0] = _FACTORS[0] * stream[0] % _MODULI[0]
+    stream[1] = _FACTORS[1] * stream[1] % _MODULI[1]
+    return ((stream[0] - stream[1]) % (_MODULI[0] - 1) + 0.5) / _MODULI[0]
+
+
+@kernel
+def local_scores(graph, theta, node, x, out):
+    """The scores of a node's states, given those of its neighbours."""
+    for state in range(len(out)):
+        out[state] = theta.unary[node, state]
+    for p in range(graph.incident_ptr[node], graph.incident_ptr[node + 1]):
+        message = graph.incident[p]
+        side, table = message & 1, graph.edge_table[message >> 1]
+        other = x[graph.edges[message >> 1, 1 - side]]
+        for state in range(len(out)):
+            if side == 0:
+                out[state] += theta.tables[table, state, other]
+            else:
+                out[state] += theta.tables[table, other, state]
+
+
+@kernel
+def draw_state(scores, stream):
+    """Draw a state by its score, and leave the probabilities in `scores`."""
+    top, total = scores.max(), 0.0
+    for state in range(len(scores)):
+        scores[state] = np.exp(scores[state] - top)
+        total += scores[state]
+    left, drawn = uniform(stream), -1
+    for state in range(len(scores)):
+        scores[state] /= total
+        if drawn < 0 or left >= 0.0:
+            # The last possible one, if rounding leaves something.
+            drawn = state if scores[state] > 0.0 else drawn
+            left -= scores[state]
+    return drawn
+
+
+@kernel
+def draw_states(graph, theta, starts):
+    """Draw a state for every node by its unary potentials."""
+    x, scores = np.empty(len(theta.unary), np.int64), np.empty(theta.unary.shape[1])
+    for example in range(len(starts)):
+        for node in range(graph.node_ptr[example], graph.node_ptr[example + 1]):
+            scores[:] = theta.unary[node]
+            x[node] = draw_state(scores, starts[example])
+    return x
