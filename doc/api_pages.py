@@ -109,8 +109,8 @@ def _losses(folder):
             f"``{name!r}``",
             _link(folder, cls),
             ", ".join(sorted(cls.needs)) or "–",
-            {"any": "any", "lattice": "lattices"}[cls.graphs],
-            "yes" if cls.site_weighted else "–",
+            {"any": "any", "pairwise": "pairwise", "lattice": "lattices"}[cls.graphs],
+            "yes" if cls.site_weighted or cls.site_costs else "–",
             _summary(cls),
         )
         for name, cls in LOSSES.items()

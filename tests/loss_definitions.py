@@ -1,12 +1,14 @@
 """What every loss is, slow and obvious, and which of them take what."""
 
 import itertools
+import zlib
 
 import numpy as np
 import pytest
 import reference
 import zoo
 
+from skcrf.estimators._learning import serves
 from skcrf.gradients import GRADIENTS
 from skcrf.graph import clamp
 from skcrf.inference import INFERENCE
@@ -23,12 +25,13 @@ def wrapped(cls, **parameters):
 def takes(loss, graph):
     """Whether a loss claims to take a graph."""
     drawn = (graph.shapes[:, 0] > 0) | (np.diff(graph.edge_ptr) == 0)
-    return LOSSES[loss].graphs == "any" or (graph.layout == "pairwise" and drawn.all())
+    kind = LOSSES[loss].graphs
+    return kind == "any" or (graph.layout == "pairwise" and (kind == "pairwise" or drawn.all()))
 
 
 def able(loss, cls):
     """Whether an inference claims the tasks that a loss asks for."""
-    return LOSSES[loss]().tasks <= cls.tasks or not LOSSES[loss].needs
+    return serves(cls, LOSSES[loss]())
 
 
 def hides(loss, hidden):
@@ -234,13 +237,28 @@ def unified(graph, theta, y, eps_y, eps_h, cost=1.0):
     return np.array(answers)
 
 
+def score_of(graph, theta, x):
+    """The score of a configuration, of each example."""
+    rows = (x[first:last] for first, last in itertools.pairwise(graph.node_ptr))
+    each = zip(reference.parts(graph, theta), rows, strict=True)
+    return np.array([reference.scores(part, row[None])[0] for part, row in each])
+
+
+def contrastive_divergence(graph, theta, y):
+    """What a sweep of the sampler makes of the labels, seeded by these."""
+    own = [y[first:last].astype(np.int64) for first, last in itertools.pairwise(graph.node_ptr)]
+    free, hidden = ([zlib.crc32(labels, seed) for labels in own] for seed in (0, 1))
+    right = INFERENCE["gibbs"]().sample(graph, clamp(theta, y), init=y, seeds=hidden)
+    x = INFERENCE["gibbs"]().sample(graph, theta, init=right, seeds=free)
+    labelled = by_example(graph, enumerate(y >= 0)) > 0
+    return np.where(labelled, score_of(graph, theta, x) - score_of(graph, theta, right), 0.0)
+
+
 def rounded(marginals):
     """The score where marginals are largest, minus that with the labels clamped."""
 
     def best(graph, theta, mu):
-        part = reference.parts(graph, theta)
-        rows = [mu[a:b].argmax(axis=1) for a, b in itertools.pairwise(graph.node_ptr)]
-        return np.array([reference.scores(p, row[None])[0] for p, row in zip(part, rows, strict=True)])
+        return score_of(graph, theta, mu.argmax(axis=1))
 
     def value(inference, graph, theta, y):
         labelled, clamped = by_example(graph, enumerate(y >= 0)) > 0, clamp(theta, y)
@@ -279,6 +297,7 @@ TEMPERATURES = {
 OF_ROUNDED = {"maximum_marginal": rounded(lambda inference, graph, theta: inference.forward(graph, theta).mu)}
 #: The losses that ask no inference.
 OF_THETA = {
+    "contrastive_divergence": contrastive_divergence,
     "pseudolikelihood": pseudolikelihood,
     "patch_pseudolikelihood": patch_pseudolikelihood,
     "piecewise": piecewise,

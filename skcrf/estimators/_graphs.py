@@ -62,7 +62,7 @@ class Graphs(BaseReader):
             found = f"has shape {np.shape(example)}" if has_axes(example) else f"is {type(example).__name__}"
             raise TypeError(f"{name} {found}, but {self.advice}")
         nodes, edges, *rest = example
-        marked = len(rest) > 0 and getattr(rest[-1], "dtype", None) == bool
+        marked = len(rest) > 0 and getattr(rest[-1], "dtype", None) == np.dtype(bool)
         if len(rest) == 2 and not marked:
             raise TypeError(f"{name}[3] is not an array of booleans, but {self.advice}")
         hidden = rest.pop() if marked else None

@@ -155,6 +155,25 @@ def weights_of(init, shape, classes):
     return weights
 
 
+def serves(inference, loss):
+    """Tell whether an inference claims to do what a loss asks for.
+
+    Parameters
+    ----------
+    inference : BaseInference
+        The inference, or its class.
+    loss : BaseLoss
+        The loss.
+
+    Returns
+    -------
+    serves : bool
+        Always true for losses without inference.
+    """
+    differentiated = loss.rounds or loss.needs <= inference.differentiates
+    return not loss.needs or (loss.tasks <= inference.tasks and differentiated)
+
+
 def refuse_tasks(losses, inference):
     """Refuse an inference that cannot do what a loss asks for.
 
@@ -166,11 +185,12 @@ def refuse_tasks(losses, inference):
         The inference.
     """
     for name, loss in losses:
-        if loss.needs and not loss.tasks <= inference.tasks:
-            able = sorted(one for one, method in INFERENCE.items() if loss.tasks <= method.tasks)
+        if not serves(inference, loss):
+            able = sorted(one for one, method in INFERENCE.items() if serves(method, loss))
+            derivative = "" if loss.rounds else f" and a derivative of {' and '.join(sorted(loss.needs))}"
             raise ValueError(
                 f"{type(loss).__name__}, asked for by {name}, needs an inference with the tasks "
-                f"{sorted(loss.tasks)}, but {type(inference).__name__} has only {sorted(inference.tasks)}: "
+                f"{sorted(loss.tasks)}{derivative}, which {type(inference).__name__} has not: "
                 f"take one of {able}."
             )
 

@@ -6,13 +6,14 @@ from skcrf.losses.likelihood import EM, Likelihood
 from skcrf.losses.margin import Hinge, LatentHinge, MarginalHinge, Unified
 from skcrf.losses.piecewise import Piecewise
 from skcrf.losses.pseudolikelihood import PatchPseudolikelihood, Pseudolikelihood
-from skcrf.losses.rounded import MaximumMarginal
+from skcrf.losses.rounded import ContrastiveDivergence, MaximumMarginal
 from skcrf.losses.univariate import SmoothedClassification, UnivariateLogistic, UnivariateQuadratic
 
 LOSSES = {
     "clique_logistic": CliqueLogistic,
     "clique_quadratic": CliqueQuadratic,
     "clique_smoothed": CliqueSmoothed,
+    "contrastive_divergence": ContrastiveDivergence,
     "em": EM,
     "hinge": Hinge,
     "latent_hinge": LatentHinge,
@@ -35,6 +36,7 @@ __all__ = [
     "CliqueLogistic",
     "CliqueQuadratic",
     "CliqueSmoothed",
+    "ContrastiveDivergence",
     "Hinge",
     "LatentHinge",
     "Likelihood",

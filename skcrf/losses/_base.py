@@ -38,7 +38,8 @@ class BaseLoss(BaseEstimator, ABC):
     convex = concave = None
     #: Which half of such a difference it is, for those.
     half = None
-    #: Graphs that the loss takes: "any" of any layout, or "lattice" for lattices and graphs without edges.
+    #: Graphs that the loss takes: "any" of any layout, "pairwise" for those that have edges in place of
+    #: factors, or "lattice" for lattices and graphs without edges.
     graphs = "any"
     #: Whether the loss is a sum over sites, each of which can have a weight.
     site_weighted = False
@@ -79,7 +80,7 @@ class BaseLoss(BaseEstimator, ABC):
         """
         if self.graphs != "any" and graph.layout != "pairwise":
             raise ValueError(
-                f"{type(self).__name__} takes lattices alone, but this graph has the layout "
+                f"{type(self).__name__} takes graphs of pairs alone, but this graph has the layout "
                 f"{graph.layout!r}: take another loss."
             )
         if not self.hidden_labels:

@@ -14,7 +14,7 @@ import numpy as np
 from skcrf.graph import Potentials, augment, clamp, score, score_vjp, sum_by_example
 from skcrf.losses._base import BaseLoss
 
-# Configurations of the labelled sites of an example that are enumerated where hidden ones come first.
+# Configurations of the labelled sites of an example that are enumerated at most.
 _MOST_CONFIGURATIONS = 2**12
 
 
@@ -59,7 +59,7 @@ def labelled(graph, y):
     return (sum_by_example(y >= 0, graph.node_example, graph) > 0).astype(np.float64)
 
 
-def log_z_at(inference, graph, theta, tau, d_log_z):
+def log_z_at(inference, graph, theta, tau, d_log_z, **inner):
     """Compute a log-partition function at any temperature: the highest is divided out of the potentials.
 
     Parameters
@@ -74,6 +74,8 @@ def log_z_at(inference, graph, theta, tau, d_log_z):
         Temperature; None for what the inference does by itself.
     d_log_z : ndarray of shape (n_examples,)
         Derivative of some value with respect to the answer.
+    **inner : dict
+        ``inner=`` for inferences that are told which nodes to eliminate first.
 
     Returns
     -------
@@ -89,7 +91,7 @@ def log_z_at(inference, graph, theta, tau, d_log_z):
     else:
         hottest = float(np.max(tau)) or 1.0
         scaled = theta if hottest == 1.0 else Potentials(*(part / hottest for part in theta))
-        beliefs = inference.forward(graph, scaled, tau / hottest)
+        beliefs = inference.forward(graph, scaled, tau / hottest, **inner)
     return hottest * beliefs.log_z, inference.backward(beliefs, d_log_z=d_log_z), beliefs.converged
 
 
@@ -161,15 +163,19 @@ class Augmented(NamedTuple):
         if not hides.all():
             parts.append((~hides, log_z_at(inference, graph, theta, self.eps_y, counts * ~hides)))
         if hides.any():
-            hidden_first = self._hotter if self.eps_h > self.eps_y else self._colder
-            parts.append((hides, hidden_first(inference, graph, theta, y, counts * hides)))
+            parts.append((hides, self._hidden_first(inference, graph, theta, y, counts * hides)))
         return _together(graph, parts)
 
-    def _hotter(self, inference, graph, theta, y, counts):
-        return log_z_at(inference, graph, theta, np.where(y >= 0, self.eps_y, self.eps_h), counts)
+    def _hidden_first(self, inference, graph, theta, y, counts):
+        """Eliminate hidden sites, then the others: by the inference if it can, else these are enumerated."""
+        tau = np.where(y >= 0, self.eps_y, self.eps_h)
+        if "tempered" in inference.tasks:
+            return log_z_at(inference, graph, theta, tau, counts, inner=y < 0)
+        if self.eps_y == 0:  # sums are inside of maxima
+            return log_z_at(inference, graph, theta, tau, counts)
+        return self._enumerated(inference, graph, theta, y, counts)
 
-    def _colder(self, inference, graph, theta, y, counts):
-        """Enumerate the labelled sites: inference eliminates hotter nodes first."""
+    def _enumerated(self, inference, graph, theta, y, counts):
         configurations = _configurations(graph, theta, y, counts)
         every = [
             log_z_at(inference, graph, clamp(theta, x), self.eps_h, np.zeros_like(counts))[0]
@@ -200,9 +206,9 @@ def _configurations(graph, theta, y, counts):
     sizes = n_states ** n_known.astype(np.float64)
     if sizes.max() > _MOST_CONFIGURATIONS:
         raise ValueError(
-            f"Hidden labels are colder than known ones, eps_h < eps_y, for which the known ones are "
-            f"enumerated: {n_known.max()} labels of {n_states} states, more than {_MOST_CONFIGURATIONS} "
-            "configurations. Take eps_h >= eps_y, or 'latent_hinge'."
+            f"Where temperatures differ, an inference without the task 'tempered' needs the known labels of "
+            f"an example to be enumerated: {n_known.max()} labels of {n_states} states are more than "
+            f"{_MOST_CONFIGURATIONS} configurations. Take inference 'exact', or equal temperatures."
         )
     place = np.zeros(len(y), dtype=np.int64)  # of each labelled site among those of its example
     for first, last in pairwise(graph.node_ptr):

@@ -136,9 +136,9 @@ class Unified(MarginLoss):
     eps_y : float, default=1.0
         Temperature of the labels, from 0 to 1.
     eps_h : float, default=1.0
-        Temperature of the hidden labels, from 0 to 1. Where it is above `eps_y`, which is above 0, the
-        inference has to have the task "tempered"; where it is below, the known labels of an example are
-        enumerated, 4096 configurations at most.
+        Temperature of the hidden labels, from 0 to 1. Where it is not `eps_y`, which is above 0, an inference
+        that has not the task "tempered" is asked for every configuration of the known labels of an example,
+        4096 at most.
     cost : float, default=1.0
         What a wrong label costs; 0 for no margin. Times its weight where there are class weights.
 
@@ -202,9 +202,7 @@ class Unified(MarginLoss):
     def tasks(self):
         """Frozenset: tasks that the inference must be able to do."""
         tasks = {"sum" if eps > 0 else "max" for eps in (self.eps_y, self.eps_h)}
-        if self.eps_y < self.eps_h:
-            tasks.add("tempered" if self.eps_y > 0 else "mixed")
-        return frozenset(tasks)
+        return frozenset(tasks | ({"mixed"} if self.eps_y == 0 < self.eps_h else set()))
 
     @property
     def subgradient(self):

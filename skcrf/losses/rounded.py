@@ -1,8 +1,15 @@
 """Losses that compare the labels with one configuration: where marginals are largest, or a sample."""
 
+from functools import partial
+from itertools import pairwise
+from numbers import Integral
+from zlib import crc32
+
 import numpy as np
+from sklearn.utils._param_validation import Interval
 
 from skcrf.graph import Potentials, clamp, score, score_vjp
+from skcrf.inference import Gibbs
 from skcrf.losses._base import BaseLoss
 from skcrf.losses._differences import labelled
 
@@ -72,4 +79,61 @@ class MaximumMarginal(BaseLoss):
             right = np.where(y < 0, clamped.mu.argmax(axis=1), y)
             complete = np.bincount(graph.node_example[y < 0], minlength=graph.n_examples) == 0
             converged = converged & (complete | clamped.converged)
+        return *score_difference(graph, theta, x, right, labelled(graph, y)), converged
+
+
+class ContrastiveDivergence(BaseLoss):
+    """Contrastive divergence: the score of a sample that starts from the labels minus that of these, K05.
+
+    The likelihood's derivative with what is expected in place of it taken at one configuration, which a few
+    sweeps of Gibbs sampling make of the labels: what the model changes in them it likes too much. Calls no
+    inference. The value is not that of the likelihood, nor is it to be compared between weights: take
+    optimizer "subgradient", which keeps weights by their training error, or "adam". Hidden labels are drawn
+    first, given the others, and sampled with them.
+
+    Parameters
+    ----------
+    n_sweeps : int, default=1
+        Sweeps over all sites; the more, the nearer to the likelihood.
+    seed : int, default=0
+        Of what is drawn. Draws depend on it and on the labels of the example alone, so that they are the same
+        in every evaluation, and for any number of jobs.
+
+    See Also
+    --------
+    Pseudolikelihood : What single sites are given their neighbours, without sampling.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skcrf.graph import Potentials, chain
+    >>> from skcrf.losses import ContrastiveDivergence
+    >>> theta = Potentials(np.array([[0.0, 50.0], [0.0, 50.0], [0.0, 3.0]]), np.zeros((1, 2, 2)))
+    >>> value, d_theta, converged = ContrastiveDivergence()(None, chain(3), theta, np.array([0, 1, -1]))
+    >>> value.round(3)
+    array([50.])
+    """
+
+    _parameter_constraints = {
+        "n_sweeps": [Interval(Integral, 1, None, closed="left")],
+        "seed": [Interval(Integral, 0, 2**31 - 1, closed="both")],
+    }
+
+    rounds = True
+    subgradient = True
+    graphs = "pairwise"
+
+    def __init__(self, n_sweeps=1, seed=0):
+        self.n_sweeps = n_sweeps
+        self.seed = seed
+
+    def _evaluate(self, inference, graph, theta, y, site_weight):
+        y = np.ascontiguousarray(y, dtype=np.int64)
+        own = [y[first:last] for first, last in pairwise(graph.node_ptr)]
+        hidden_seeds, seeds = ([crc32(labels, seed) for labels in own] for seed in (self.seed + 1, self.seed))
+        draw, right = partial(Gibbs().sample, graph, n_sweeps=self.n_sweeps), y
+        if (y < 0).any():
+            right = draw(clamp(theta, y), init=y, seeds=hidden_seeds)
+        x = draw(theta, init=right, seeds=seeds)
+        converged = np.ones(graph.n_examples, dtype=bool)
         return *score_difference(graph, theta, x, right, labelled(graph, y)), converged
