@@ -1,0 +1,278 @@
+"""Fits by max-margin losses and approximate gradients: optimizers, decodings, hidden variables."""
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy.optimize import minimize
+from sklearn.exceptions import ConvergenceWarning
+
+from skcrf import ChainCRFClassifier, GraphCRFClassifier, GridCRFClassifier
+from skcrf.datasets import make_binary_denoising
+from skcrf.estimators._decoding import DECODINGS
+from skcrf.inference import BP, INFERENCE, BruteForce
+from skcrf.losses import LOSSES, Unified
+from skcrf.optimizers import CCCP, OPTIMIZERS, FrankWolfe, Subgradient
+
+
+@pytest.fixture(scope="module")
+def chains():
+    rng = np.random.RandomState(0)
+    Y = [np.cumsum(rng.rand(6) < 0.3) % 2 for _ in range(8)]
+    return [np.column_stack([y + rng.normal(scale=0.8, size=6), np.ones(6)]) for y in Y], Y
+
+
+@pytest.fixture(scope="module")
+def images():
+    return make_binary_denoising(n_images=4, shape=(8, 9), noise=1.5, random_state=0)
+
+
+def svm(optimizer, **parameters):
+    given = {"loss": "hinge", "fit_intercept": False, "alpha": 0.05, "max_iter": 300, "random_state": 0}
+    return ChainCRFClassifier(optimizer=optimizer, **(given | parameters))
+
+
+def quietly(est, X, Y):
+    import warnings
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        return est.fit(X, Y)
+
+
+# ------------------------------------------------------------------------------------------- optimizers
+
+
+@pytest.mark.parametrize("average", [False, True])
+def test_frank_wolfe_knows_how_near_it_is(chains, average):
+    """The duality gap is never below the distance from the minimum, and n_jobs changes nothing."""
+    est = quietly(svm(FrankWolfe(average=average), tol=1e-3), *chains)
+    best = quietly(svm(FrankWolfe(), tol=1e-7, max_iter=3000), *chains)
+    assert best.optimizer_.gap_ <= 1e-4
+    lowest = min(best.loss_curve_) - best.optimizer_.gap_
+    assert 0 <= min(est.loss_curve_) - lowest <= est.optimizer_.gap_ + best.optimizer_.gap_
+    assert est.loss_curve_[-1] < 0.8 * est.loss_curve_[0] or est.n_iter_ < 5
+    again = quietly(svm(FrankWolfe(average=average), tol=1e-3, n_jobs=2), *chains)
+    assert_array_equal(again.coef_, est.coef_)
+
+
+def test_all_optimizers_of_the_svm_agree(chains):
+    lowest = min(quietly(svm(FrankWolfe(), tol=1e-6, max_iter=1000), *chains).loss_curve_)
+    for optimizer in (Subgradient(best="value"), Subgradient(best="value", average=True), CCCP(inner_iter=300)):
+        est = quietly(svm(optimizer, tol=1e-6), *chains)
+        assert lowest - 1e-4 <= min(est.loss_curve_) <= lowest + 0.01, optimizer
+
+
+def test_frank_wolfe_refuses_what_is_no_svm(chains):
+    for parameters, problem in (
+        ({"loss": "likelihood"}, "needs loss 'hinge', got Likelihood"),
+        ({"fit_intercept": True}, "needs a ridge on every weight.*take fit_intercept=False"),
+        ({"alpha": 0.0}, "needs a ridge on every weight, got alpha=0.0"),
+    ):
+        with pytest.raises(ValueError, match=problem):
+            svm("frank_wolfe", **parameters).fit(*chains)
+    with pytest.raises(ValueError, match=r"Pseudolikelihood is not a difference of convex .*'latent_hinge'"):
+        svm("cccp", loss="pseudolikelihood").fit(*chains)
+
+
+@pytest.mark.parametrize("inner", [None, "lbfgs", Subgradient(best="value")])
+@pytest.mark.parametrize("loss", ["likelihood", "latent_hinge", "marginal_hinge", Unified(1.0, 1.0)])
+def test_cccp_never_goes_up(chains, loss, inner):
+    X, Y = chains
+    Y = [np.ma.masked_array(y, np.arange(6) % 3 == 1) for y in Y]
+    est = ChainCRFClassifier(BruteForce(), loss, optimizer=CCCP(inner), alpha=0.05, tol=1e-4, init="zeros")
+    est = quietly(est.set_params(max_iter=4, optimizer__inner_iter=25), X, Y)
+    assert (np.diff(est.loss_curve_) <= 1e-12).all()
+    start = GraphCRFClassifier  # the objective of zeros is that of equal scores: nothing is known
+    assert start is not None and est.loss_curve_[0] < 1.2
+    assert est.score(X, Y) > 0.6
+
+
+def test_cccp_of_the_likelihood_reaches_its_minimum(chains):
+    X, Y = chains
+    Y = [np.ma.masked_array(y, np.arange(6) % 3 == 1) for y in Y]
+    est = ChainCRFClassifier(alpha=0.1, tol=1e-6, max_iter=200, init="zeros")
+    expected = est.fit(X, Y).edge_coef_
+    assert_allclose(est.set_params(optimizer=CCCP(inner_iter=100)).fit(X, Y).edge_coef_, expected, atol=2e-3)
+
+
+def test_fixed_steps_end_in_a_cycle_of_which_the_best_is_kept(images):
+    """K05 section 7.2: the rounded gradient never vanishes; the curve of errors tells which weights to keep."""
+    X, Y = images
+    fixed = Subgradient(learning_rate=2.0, decay=0.0, patience=1000)
+    est = GridCRFClassifier("bp", "maximum_marginal", optimizer=fixed, edge_features="contrast", symmetric=True)
+    est = quietly(est.set_params(max_iter=40, alpha=1e-4, init="zeros"), X, Y)
+    errors = np.array(est.train_error_curve_)
+    assert len(errors) == len(est.loss_curve_) == est.n_iter_ == 40
+    assert (np.diff(errors[10:]) > 0).sum() > 3  # it goes up again and again
+    assert 1 - est.score(X, Y) == pytest.approx(errors.min())
+    assert_array_equal(est.edge_coef_, est.edge_coef_.transpose(0, 2, 1))
+    assert est.edge_coef_.shape == (4, 2, 2) and est.edge_coef_.any()
+    last = quietly(est.set_params(optimizer__best="last"), X, Y)
+    assert last.train_error_curve_ == []
+
+
+@pytest.mark.parametrize("average", [False, True])
+def test_decaying_steps_minimise_what_is_smooth_too(average):
+    target = np.array([1.0, -2.0, 0.5])
+
+    def objective(w):
+        return float((w - target) @ (w - target)), 2 * (w - target)
+
+    optimizer = Subgradient(learning_rate=0.4, decay=0.2, average=average)
+    how = {"max_iter": 500, "tol": 1e-4, "callback": lambda w, value: False, "rng": None}
+    result = optimizer.minimize(objective, np.zeros(3), **how)
+    assert result.success
+    assert_allclose(result.x, minimize(objective, np.zeros(3), jac=True).x, atol=0.05)
+    assert optimizer.minimize(objective, target, **how).nit == 0
+    far = Subgradient(learning_rate=1e3).minimize(objective, np.zeros(3), **how)
+    assert not far.success and "learning_rate" in far.message
+    assert_array_equal(far.x, 0.0)
+
+
+@pytest.mark.parametrize("optimizer", sorted(set(OPTIMIZERS) - {"adam", "lbfgs"}))
+def test_callbacks_stop_and_interrupts_keep_the_best(chains, optimizer, capsys):
+    class Interrupt:
+        n_left = 3
+
+        def __call__(self, w, value, error=None):
+            self.n_left -= 1
+            if not self.n_left:
+                raise KeyboardInterrupt
+            return False
+
+    from skcrf.estimators import _learning
+
+    class Interrupted(_learning.Monitor):
+        after = Interrupt()
+
+        def __call__(self, w, value, error=None):
+            stopped = super().__call__(w, value, error)
+            return self.after(w, value, error) or stopped
+
+    est = svm(optimizer, tol=0.0, verbose=1)
+    base = pytest.importorskip("skcrf.estimators._base")
+    original, base.Monitor = base.Monitor, Interrupted
+    try:
+        with pytest.warns(ConvergenceWarning, match="interrupted"):
+            est.fit(*chains)
+    finally:
+        base.Monitor = original
+    assert est.n_iter_ == 3 and est.coef_.any() and not est.converged_
+    assert ("training error" in capsys.readouterr().out) == (optimizer == "subgradient")
+
+
+# ------------------------------------------------------------------------------------------- estimators
+
+
+@pytest.mark.parametrize("loss", ["hinge", "likelihood", "maximum_marginal", "contrastive_divergence"])
+@pytest.mark.parametrize("name", sorted(INFERENCE))
+def test_losses_learn_with_what_serves_them(chains, loss, name):
+    """Also MAP solvers: the likelihood is then K05's saddle point approximation, and there are no marginals."""
+    X, Y = chains
+    est = ChainCRFClassifier(name, loss, optimizer=Subgradient(), max_iter=15, alpha=1e-3, init="zeros")
+    from skcrf.estimators._learning import serves
+
+    if not serves(INFERENCE[name], LOSSES[loss]()):
+        with pytest.raises(ValueError, match=r"asked for by loss, needs an inference with .*: take one of"):
+            est.fit(X, Y)
+        return
+    quietly(est, X, Y)
+    assert est.score(X, Y) > 0.75
+    assert min(est.train_error_curve_) == pytest.approx(1 - est.score(X, Y))
+    assert hasattr(est, "predict_proba") == hasattr(est, "predict_edge_proba") == ("sum" in INFERENCE[name].tasks)
+
+
+def test_probabilities_need_marginals(chains):
+    est = ChainCRFClassifier("icm", "pseudolikelihood").fit(*chains)
+    with pytest.raises(AttributeError) as error:
+        est.predict_proba(chains[0])
+    assert "'icm' does not: take one of ['bp', 'bruteforce'" in str(error.value.__cause__ or error.value)
+    assert est._decoding() == "map"
+    with pytest.raises(ValueError, match=r"decoding='mpm' needs an inference that can sum, which ICM cannot"):
+        est.set_params(decoding="mpm").predict(chains[0])
+
+
+def test_class_weights_are_costs(chains):
+    """What is dear to get wrong is predicted more often."""
+    X, Y = chains
+    shares = [
+        np.mean(quietly(svm("subgradient", class_weight={0: 1.0, 1: cost}), X, Y).predict(X))
+        for cost in (0.1, 1.0, 10.0)
+    ]
+    assert shares[0] < shares[1] < shares[2]
+
+
+def test_symmetric_grids(images):
+    est = GridCRFClassifier(BP(max_iter=3), edge_features="contrast", max_iter=5, tol=1e-2)
+    apart = quietly(est, *images).edge_coef_.copy()
+    assert np.abs(apart - apart.transpose(0, 2, 1)).max() > 1e-3
+    together = quietly(est.set_params(symmetric=True), *images).edge_coef_
+    assert_array_equal(together, together.transpose(0, 2, 1))
+    assert np.abs(together[:2] - together[2:]).max() > 1e-3  # directions stay apart
+
+
+# ------------------------------------------------------------------------------------------- hidden variables
+
+
+@pytest.fixture(scope="module")
+def latent():
+    """Two labelled leaves around a hidden node, whose state makes them equal or not."""
+    rng = np.random.RandomState(0)
+    edges, hidden = np.array([[0, 2], [1, 2]]), np.array([False, False, True])
+    X, Y = [], []
+    for _ in range(40):
+        y = rng.randint(2)
+        features = np.zeros((3, 3))
+        features[[0, 1], 0] = 2 * y - 1 + rng.normal(scale=1.0, size=2)
+        features[:, 1], features[2, 2] = 1 - hidden, 1
+        X.append((features, edges, hidden))
+        Y.append(np.ma.masked_array([y, y, 0], hidden))
+    return X, Y
+
+
+@pytest.mark.parametrize("loss", ["likelihood", "latent_hinge", "marginal_hinge"])
+def test_hidden_variables(latent, loss):
+    X, Y = latent
+    est = GraphCRFClassifier("exact", loss, optimizer="subgradient", max_iter=30, random_state=0)
+    quietly(est, X, Y)
+    assert est.score(X, Y) > 0.8
+    assert est._decoding() == LOSSES[loss]().decoding
+    # by hand: the labels with the largest sum over the states of the hidden node
+    est.set_params(decoding="marginal_map")
+    est.edge_coef_ = np.array([[[0.9, 0.0], [0.0, 1.0]]]) * 3
+    est.coef_[:, 2], n_differ = [0.0, -0.3], 0
+    for x, labels in zip(X, est.predict(X), strict=True):
+        unary = x[0] @ est.coef_.T + est.intercept_
+        table = est.edge_coef_[0]
+        joint = unary[0][:, None, None] + unary[1][None, :, None] + unary[2] + table[:, None] + table[None]
+        summed = np.log(np.exp(joint).sum(axis=2))
+        assert tuple(labels[:2]) == np.unravel_index(summed.argmax(), (2, 2))
+        n_differ += np.unravel_index(joint.argmax(), (2, 2, 2))[:2] != tuple(labels[:2])
+    assert n_differ > 0
+    visible = [x[:2] for x in X]  # nothing is hidden: all nodes are maximised
+    assert_array_equal(est.predict(visible), est.set_params(decoding="map").predict(X))
+
+
+def test_hidden_variables_do_not_ask_who_else_is_there(latent):
+    X, Y = latent
+    est = quietly(GraphCRFClassifier("bp", "marginal_hinge", optimizer="subgradient", max_iter=3), X, Y)
+    some = [X[0][:2], *X[1:]]
+    together = est.predict(some)
+    for i in (0, 1):
+        assert_array_equal(together[i], est.predict(some[i : i + 1])[0])
+
+
+def test_hidden_variables_that_are_refused(latent):
+    X, Y = latent
+    est = GraphCRFClassifier("bp")
+    with pytest.raises(ValueError, match=r"y\[1\]\[2\] is a label, but X says that the node is a hidden"):
+        est.fit(X, [Y[0], np.zeros(3, dtype=int), *Y[2:]])
+    with pytest.raises(ValueError, match=r"X\[0\]\[2\] has shape \(2,\), expected one boolean a node"):
+        est.fit([(*X[0][:2], np.array([True, False]))], Y[:1])
+    with pytest.raises(TypeError, match=r"X\[0\]\[3\] is not an array of booleans"):
+        est.fit([(*X[0][:2], np.ones((2, 1)), np.ones(3))], Y[:1])
+    with pytest.raises(ValueError, match="Hinge takes no hidden labels"):
+        est.set_params(loss="hinge").fit(X, Y)
+    with pytest.raises(ValueError, match=r"decoding='marginal_map' needs .*sum over others, which Tree cannot"):
+        GraphCRFClassifier("tree", decoding="marginal_map").fit(X, Y)
+    assert set(DECODINGS) == {"mpm", "map", "marginal_map"}
