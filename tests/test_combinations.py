@@ -56,7 +56,7 @@ def ways(loss, inference):
 COMBINATIONS = [
     pytest.param(loss, inference, way, id=f"{loss}-{inference}-{way}")
     for loss in LOSSES
-    for inference in INFERENCE
+    for inference in zoo.LEARNING
     for way in ways(loss, inference)
 ]
 

@@ -7,6 +7,7 @@ import warnings
 import numpy as np
 import pandas as pd
 import pytest
+import zoo
 from joblib import dump, load, parallel_config
 from sklearn.base import clone
 from sklearn.callback import ProgressBar, ScoringMonitor
@@ -23,7 +24,7 @@ from skcrf import GridCRFClassifier, optimizers
 from skcrf.datasets import make_binary_denoising, make_potts
 from skcrf.gradients import Backprop
 from skcrf.graph import Potentials, isolated, lattice
-from skcrf.inference import BP, INFERENCE, TRW, BruteForce, MeanField, Tree
+from skcrf.inference import BP, TRW, BruteForce, MeanField, Tree
 from skcrf.losses import LOSSES
 from skcrf.metrics import SCORERS
 from skcrf.objective import Objective, workers
@@ -332,7 +333,7 @@ def test_contrast_is_the_norm_of_the_difference(images):
     np.testing.assert_allclose(V[at], [1.0, np.linalg.norm(X[0][0, 0] - X[0][1, 0])])
 
 
-@pytest.mark.parametrize("name", INFERENCE)
+@pytest.mark.parametrize("name", zoo.LEARNING)
 @pytest.mark.parametrize("loss", LOSSES)
 def test_every_inference_learns_with_every_loss(name, loss):
     # Chains as images of one row, so that all methods apply.

@@ -204,7 +204,7 @@ def test_em_wraps_its_inference_as_the_other_is_wrapped(seed):
 
 
 @pytest.mark.parametrize("tol", [0.0, 1e-6])
-@pytest.mark.parametrize("name", INFERENCE)
+@pytest.mark.parametrize("name", zoo.LEARNING)
 def test_em_by_default_iterates_as_the_other_does(name, tol, seed):
     """Every strategy that takes the inference takes the mean field that stands beside it."""
     rng = np.random.default_rng(seed)
