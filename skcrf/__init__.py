@@ -9,7 +9,8 @@ theta
 mu
     Marginals (mean parameters): ``mu(x_i)`` of a site, ``mu(x_i, x_j)`` of a pair.
 tau
-    Temperature: inference with ``tau = 1`` sums over configurations, with ``tau = 0`` it maximises.
+    Temperature: inference with ``tau = 1`` sums over configurations, with ``tau = 0`` it maximises,
+    between them it sums powers.
 rho
     Edge weights of tree-reweighted inference: the probability of an edge in a random spanning tree.
 log_z

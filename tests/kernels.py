@@ -5,7 +5,7 @@ import zoo
 from numba import config
 
 from skcrf.graph import chain, lattice
-from skcrf.inference import BP, INFERENCE, TRW, MeanField
+from skcrf.inference import BP, TRW, MeanField
 
 #: Groups of about equal compilation times: pairs of graphs and methods.
 GROUPS = [
@@ -16,7 +16,7 @@ GROUPS = [
     [
         (lattice(3, 3, connectivity=8), TRW),
         *((lattice(3, 3, tied=tied), MeanField) for tied in (True, False)),
-        *((chain(3), cls) for cls in INFERENCE.values()),
+        *((chain(3), cls) for cls in zoo.SCORING.values()),
     ],
 ]
 

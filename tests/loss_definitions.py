@@ -44,7 +44,7 @@ def cases(*titles):
     return [
         pytest.param(loss, cls, zoo.ALL[title], id=f"{loss}-{name}-{title}")
         for loss in LOSSES
-        for name, cls in INFERENCE.items()
+        for name, cls in zoo.LEARNING.items()
         for title in titles
         if zoo.asked(cls, {title: zoo.ALL[title]})
         if takes(loss, zoo.ALL[title]) and (LOSSES[loss].needs or name == "bruteforce")

@@ -59,7 +59,7 @@ each = pytest.mark.parametrize(
     "cls, graph",
     [
         pytest.param(cls, graph, id=f"{name}-{title}")
-        for name, cls in INFERENCE.items()
+        for name, cls in zoo.SCORING.items()
         for title, graph in GRAPHS.items()
         if name != "tree" or is_forest(graph)
     ],

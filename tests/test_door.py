@@ -14,7 +14,7 @@ from skcrf.inference import BP, INFERENCE, TRW, BruteForce
 from skcrf.losses import LOSSES
 
 
-@pytest.mark.parametrize("name", INFERENCE)
+@pytest.mark.parametrize("name", zoo.SCORING)
 @pytest.mark.parametrize("dtype", [np.int32, np.float32])
 def test_potentials_of_any_numbers(name, dtype):
     graph = chain(3)

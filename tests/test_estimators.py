@@ -7,6 +7,7 @@ import warnings
 import numpy as np
 import pandas as pd
 import pytest
+import zoo
 from joblib import dump, load, parallel_config
 from sklearn.base import clone
 from sklearn.callback import ProgressBar, ScoringMonitor
@@ -23,7 +24,7 @@ from skcrf import GridCRFClassifier
 from skcrf.datasets import make_binary_denoising, make_potts
 from skcrf.gradients import Backprop
 from skcrf.graph import Potentials, isolated, lattice
-from skcrf.inference import BP, INFERENCE, TRW, BruteForce, MeanField, Tree
+from skcrf.inference import BP, TRW, BruteForce, MeanField, Tree
 from skcrf.losses import LOSSES
 from skcrf.metrics import SCORERS
 from skcrf.objective import Objective, workers
@@ -332,8 +333,8 @@ def test_contrast_is_the_norm_of_the_difference(images):
     np.testing.assert_allclose(V[at], [1.0, np.linalg.norm(X[0][0, 0] - X[0][1, 0])])
 
 
-@pytest.mark.parametrize("name", INFERENCE)
-@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("name", zoo.LEARNING)
+@pytest.mark.parametrize("loss", [loss for loss in LOSSES if not LOSSES[loss]().subgradient])
 def test_every_inference_learns_with_every_loss(name, loss):
     # Chains as images of one row, so that all methods apply.
     X, Y = make_potts(n_images=8, shape=(1, 6), n_classes=2, coupling=1.0, signal=0.5, random_state=1)
@@ -485,7 +486,11 @@ def test_learning_to_convergence(images):
     np.testing.assert_allclose(est.loss_curve_[-1], truncated.loss_curve_[-1], rtol=1e-5)
 
 
-@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+#: Optimizers that take any loss.
+TAKE_ANY = [name for name, cls in OPTIMIZERS.items() if cls.objectives == "any"]
+
+
+@pytest.mark.parametrize("optimizer", TAKE_ANY)
 def test_optimizers_reach_the_same_minimum(images, optimizer):
     X, Y = images
     est = GridCRFClassifier(
@@ -495,7 +500,7 @@ def test_optimizers_reach_the_same_minimum(images, optimizer):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         est.fit(X, Y)
-    assert est.loss_curve_[-1] == pytest.approx(reference.loss_curve_[-1], rel=0.02)
+    assert min(est.loss_curve_) == pytest.approx(reference.loss_curve_[-1], rel=0.02)
     assert clone(est).fit(X, Y).coef_.tolist() == est.coef_.tolist()  # same seed, same fit
 
 
@@ -759,7 +764,7 @@ def test_a_callback_can_stop_the_fit(images):
     assert not est.converged_
 
 
-@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+@pytest.mark.parametrize("optimizer", TAKE_ANY)
 def test_an_interrupted_fit_keeps_the_best_weights(images, optimizer):
     X, Y = images
     recorder = Recorder(interrupt_after=3)
@@ -768,7 +773,7 @@ def test_an_interrupted_fit_keeps_the_best_weights(images, optimizer):
         est.fit(X, Y)
     assert est.n_iter_ == 3
     assert recorder.torn_down == 1
-    assert est.score(X, Y) == recorder.scores[int(np.argmin(est.loss_curve_))]
+    assert est.score(X, Y) == recorder.scores[int(np.argmin(est.train_error_curve_ or est.loss_curve_))]
 
 
 def test_scikit_learn_callbacks(images, capsys):

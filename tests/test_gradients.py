@@ -15,8 +15,7 @@ from skcrf.gradients import GRADIENTS
 from skcrf.graph import Potentials, pack, sum_by_edge, sum_by_example, sum_by_table
 from skcrf.inference import INFERENCE
 
-ITERATIVE = {name: cls for name, cls in INFERENCE.items() if "max_iter" in cls().get_params()}
-MAXIMISING = {name: cls for name, cls in INFERENCE.items() if "max" in cls.tasks}
+ITERATIVE = {name: cls for name, cls in zoo.LEARNING.items() if "max_iter" in cls().get_params()}
 FIXED_POINT = {"max_iter": 3000, "tol": 1e-13}
 #: Too large for differences in plain Python, which is a hundred times slower than compiled kernels.
 LARGER = () if config.DISABLE_JIT else ("lattice_2x2_diagonal",)
@@ -169,7 +168,7 @@ def test_checker_is_of_fourth_order():
 @pytest.mark.parametrize("max_iter", [1, 3])
 @pytest.mark.parametrize(
     "cls, graph",
-    zoo.askable(INFERENCE, some("single", "lonely", "star_tied", "cycle_tied", "lattice_2x2", "overlap")),
+    zoo.askable(zoo.LEARNING, some("single", "lonely", "star_tied", "cycle_tied", "lattice_2x2", "overlap")),
 )
 def test_truncated(cls, graph, max_iter, seed):
     if max_iter > 1 and "max_iter" not in cls().get_params():
@@ -182,7 +181,7 @@ def test_truncated(cls, graph, max_iter, seed):
 
 @pytest.mark.parametrize(
     "cls, graph",
-    zoo.askable(INFERENCE, zoo.EVERY_SINGLE | some("chains", "lattices_untied") | zoo.EVERY_FACTOR),
+    zoo.askable(zoo.LEARNING, zoo.EVERY_SINGLE | some("chains", "lattices_untied") | zoo.EVERY_FACTOR),
 )
 def test_truncated_on_every_graph(cls, graph, seed):
     rng = np.random.default_rng(seed)
@@ -190,7 +189,7 @@ def test_truncated_on_every_graph(cls, graph, seed):
     check(maker(cls, max_iter=2), graph, theta, draw_cotangent(graph, 2, rng))
 
 
-@pytest.mark.parametrize("cls, graph", zoo.askable(INFERENCE, some("lonely", "cycle_tied", *LARGER)))
+@pytest.mark.parametrize("cls, graph", zoo.askable(zoo.LEARNING, some("lonely", "cycle_tied", *LARGER)))
 def test_truncated_with_three_states_and_strong_tables(cls, graph, seed):
     rng = np.random.default_rng(seed)
     theta = zoo.normal(graph, 3, rng, strength=3.0)
@@ -210,7 +209,7 @@ def test_truncated_with_other_parameters(cls, parameters, title, seed):
 @pytest.mark.parametrize(
     "cls, graph",
     zoo.askable(
-        INFERENCE, some("chain_untied", "star_tied", "lonely_cycle", "lattice_2x2", "cycle_of_triples")
+        zoo.LEARNING, some("chain_untied", "star_tied", "lonely_cycle", "lattice_2x2", "cycle_of_triples")
     ),
 )
 def test_truncated_with_forbidden_states(cls, graph, max_iter, seed):
@@ -222,7 +221,8 @@ def test_truncated_with_forbidden_states(cls, graph, max_iter, seed):
 
 
 @pytest.mark.parametrize(
-    "cls, graph", zoo.askable(INFERENCE, some("isolated", "chains", "equal_lattices", "mixed", "everything"))
+    "cls, graph",
+    zoo.askable(zoo.LEARNING, some("isolated", "chains", "equal_lattices", "mixed", "everything")),
 )
 def test_batch_is_its_examples_bit_for_bit(cls, graph, seed):
     rng = np.random.default_rng(seed)
@@ -285,7 +285,7 @@ def test_truncated_needs_a_tape(name):
         inference.backward(beliefs, d_mu=np.ones_like(beliefs.mu))
 
 
-@pytest.mark.parametrize("cls, graph", zoo.askable(INFERENCE, some("chain", "mixed")))
+@pytest.mark.parametrize("cls, graph", zoo.askable(zoo.LEARNING, some("chain", "mixed")))
 def test_backward_is_linear_and_leaves_no_trace(cls, graph, seed):
     rng = np.random.default_rng(seed)
     theta = zoo.normal(graph, 2, rng)
@@ -338,7 +338,7 @@ def test_fixed_point_with_forbidden_states(cls, graph, seed):
 
 
 @pytest.mark.parametrize("tape", [True, False], ids=["tape", "adjoint"])
-@pytest.mark.parametrize("cls, graph", zoo.askable(INFERENCE, zoo.FEW | some("markov_mesh", "everything")))
+@pytest.mark.parametrize("cls, graph", zoo.askable(zoo.LEARNING, zoo.FEW | some("markov_mesh", "everything")))
 def test_derivative_of_log_z_is_mu_where_it_is_stationary(cls, graph, tape, seed):
     theta = zoo.normal(graph, 2, np.random.default_rng(seed), strength=0.4)
     inference = zoo.build(cls, **FIXED_POINT)
@@ -357,7 +357,7 @@ def test_derivative_of_log_z_is_mu_where_it_is_stationary(cls, graph, tape, seed
 
 
 @pytest.mark.parametrize("potentials", ["normal", "constant"])
-@pytest.mark.parametrize("cls, graph", zoo.askable(MAXIMISING, zoo.FEW | some("everything")))
+@pytest.mark.parametrize("cls, graph", zoo.askable(zoo.MAXIMISING, zoo.FEW | some("everything")))
 def test_maximum_has_the_indicator_for_derivative(cls, graph, potentials, seed):
     rng = np.random.default_rng(seed)
     theta = zoo.POTENTIALS[potentials](graph, 3, rng)
@@ -388,7 +388,7 @@ def strategies(*titles):
         modes = [("auto", truncated), ("auto", fixed_point)]
         if "mode" in cls().get_params():
             modes += [("truncated", truncated), ("truncated", fixed_point), ("fixed_point", fixed_point)]
-        for (mode, parameters), case in product(modes, zoo.askable(INFERENCE, some(*titles))):
+        for (mode, parameters), case in product(modes, zoo.askable(zoo.LEARNING, some(*titles))):
             layout = case.values[1].layout
             if zoo.claimed(cls, zoo.build(case.values[0], **parameters), layout):
                 stops = "truncated" if parameters is truncated else "converged"
@@ -437,7 +437,7 @@ def test_strategy_refuses_layouts_it_does_not_claim(name):
 @pytest.mark.parametrize(
     "cls, graph",
     zoo.askable(
-        {name: cls for name, cls in INFERENCE.items() if "mixed" in cls.tasks},
+        {name: cls for name, cls in zoo.LEARNING.items() if "mixed" in cls.tasks},
         some("lonely", "cycle_tied", "hypertree", "everything"),
     ),
 )

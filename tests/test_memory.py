@@ -22,7 +22,7 @@ from skcrf.losses import LOSSES
 from skcrf.losses.clique import CliqueLoss
 from skcrf.objective import Objective
 
-ITERATIVE = {name: cls for name, cls in INFERENCE.items() if "max_iter" in cls().get_params()}
+ITERATIVE = {name: cls for name, cls in zoo.LEARNING.items() if "max_iter" in cls().get_params()}
 
 
 def batch():

@@ -12,14 +12,14 @@ from strategies import FIXED_POINT, assert_agree, draw, wrapped
 
 from skcrf.gradients import Backprop, Implicit, Perturbation
 from skcrf.graph import Potentials, from_edges, lattice, pack, sum_by_table
-from skcrf.inference import BP, INFERENCE, TRW, BaseInference, MeanField
+from skcrf.inference import BP, TRW, BaseInference, MeanField
 from skcrf.losses import LOSSES
 
 # Expected statistics
 
 
 @pytest.mark.parametrize("n_states", [2, 3])
-@pytest.mark.parametrize("cls", INFERENCE.values(), ids=INFERENCE)
+@pytest.mark.parametrize("cls", zoo.LEARNING.values(), ids=zoo.LEARNING)
 def test_statistics_are_the_marginals(cls, n_states, seed):
     draw_theta = zoo.forbidden if cls.exact_on else zoo.forbidden_unary
     inference = zoo.build(cls, max_iter=3)
@@ -32,7 +32,7 @@ def test_statistics_are_the_marginals(cls, n_states, seed):
             assert_allclose(found.tables, sum_by_table(graph, beliefs.edge_mu), rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("cls", [cls for cls in INFERENCE.values() if "max" in cls.tasks])
+@pytest.mark.parametrize("cls", zoo.MAXIMISING.values(), ids=zoo.MAXIMISING)
 def test_statistics_of_a_maximum(cls, seed):
     for title, graph in zoo.asked(cls, zoo.FEW).items():
         theta = zoo.normal(graph, 3, np.random.default_rng(seed))

@@ -102,7 +102,7 @@ def test_strategies_agree(loss, cls, graph, potentials, seed):
         assert_agree(gradient, expected, err_msg=name)
 
 
-@pytest.mark.parametrize("cls, graph", zoo.askable(INFERENCE, zoo.EVERY))
+@pytest.mark.parametrize("cls, graph", zoo.askable(zoo.LEARNING, zoo.EVERY))
 def test_strategies_agree_on_every_graph(cls, graph, seed):
     rng = np.random.default_rng(seed)
     theta, given = zoo.normal(graph, 2, rng, strength=0.4), draw(graph, 2, rng)
@@ -123,7 +123,7 @@ def test_strategies_agree_on_every_graph(cls, graph, seed):
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.parametrize(
-    "cls, graph", zoo.askable(INFERENCE, some("isolated", "chains", "equal_lattices", "mixed"))
+    "cls, graph", zoo.askable(zoo.LEARNING, some("isolated", "chains", "equal_lattices", "mixed"))
 )
 def test_batch_is_its_examples_bit_for_bit(cls, graph, strategy, seed):
     """Also of examples that did not converge."""
@@ -146,7 +146,7 @@ def test_batch_is_its_examples_bit_for_bit(cls, graph, strategy, seed):
             assert_array_equal(alone.tables, whole.tables[graph.table_example == e])
 
 
-@pytest.mark.parametrize("cls, graph", zoo.askable(INFERENCE, zoo.FEW))
+@pytest.mark.parametrize("cls, graph", zoo.askable(zoo.LEARNING, zoo.FEW))
 def test_backward_leaves_no_trace(cls, graph, seed):
     rng = np.random.default_rng(seed)
     theta, given = zoo.normal(graph, 2, rng, strength=0.4), draw(graph, 2, rng)
@@ -188,7 +188,7 @@ def test_edges_that_were_not_asked_for(name, seed):
             inference.backward(beliefs, d_edge_mu=given["d_edge_mu"])
 
 
-@pytest.mark.parametrize("cls", [cls for cls in INFERENCE.values() if "tol" in cls().get_params()])
+@pytest.mark.parametrize("cls", [cls for cls in zoo.LEARNING.values() if "tol" in cls().get_params()])
 def test_without_a_fixed_point_cliques_stand_alone(cls, seed):
     rng = np.random.default_rng(seed)
     graph = pack([zoo.SINGLES["pair"], zoo.SINGLES["lattice_2x3"]])

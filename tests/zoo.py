@@ -8,6 +8,17 @@ from numba import config
 from reference import best_configurations, is_forest, links, table_of
 
 from skcrf.graph import FactorGraph, Potentials, chain, from_edges, from_factors, isolated, lattice, pack
+from skcrf.inference import INFERENCE
+
+#: Methods that learn from marginals: all that differentiate them, and are no others with other defaults.
+LEARNING = {
+    name: cls
+    for name, cls in INFERENCE.items()
+    if "mu" in cls.differentiates and not issubclass(cls.__base__, tuple(INFERENCE.values()))
+}
+#: Methods that know log_z, be it a score: all but those that draw samples.
+SCORING = {name: cls for name, cls in INFERENCE.items() if "log_z" in cls.differentiates}
+MAXIMISING = {name: cls for name, cls in INFERENCE.items() if "max" in cls.tasks}
 
 #: One example each, small enough to enumerate.
 SINGLES = {
@@ -191,7 +202,7 @@ def possible_labels(graph, theta, rng, *, hidden=0.0):
 def asked(cls, graphs):
     """Those of the graphs that a method does not refuse."""
     graphs = {title: graph for title, graph in graphs.items() if graph.layout in cls.layouts}
-    if "max_iter" in cls().get_params() or cls.exact_on == "any":
+    if "max_iter" in cls().get_params() or cls.exact_on != "forest":
         return graphs
     return {title: graph for title, graph in graphs.items() if is_forest(graph)}
 

@@ -1,4 +1,4 @@
-"""Random numbers in kernels: a stream for each example, so that a batch does not change what it draws.
+"""Random numbers and states in kernels: a stream an example, so that a batch does not change what it draws.
 
 The combined generator of L'Ecuyer, "Efficient and portable combined random number generators", 1988: its
 products fit into 64 bits with their sign, compiled or not.
@@ -30,6 +30,29 @@ def streams(random_state, n_streams):
     """
     draw = check_random_state(random_state).randint(1, _MODULI[1], size=(n_streams, 2))
     return draw.astype(np.int64)
+
+
+def streams_of(seeds):
+    """Make the states of streams from numbers, of which similar ones give streams that are not.
+
+    Parameters
+    ----------
+    seeds : ndarray of shape (n_streams,)
+        Whole numbers.
+
+    Returns
+    -------
+    states : ndarray of shape (n_streams, 2)
+        To be passed to `uniform`, which changes them.
+    """
+    bits, states = seeds.astype(np.int64).astype(np.uint64), []
+    for _ in range(2):  # a round of splitmix64
+        bits = bits + np.uint64(0x9E3779B97F4A7C15)
+        mixed = (bits ^ (bits >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        mixed = mixed ^ (mixed >> np.uint64(31))
+        states.append((mixed % np.uint64(_MODULI[1] - 1)).astype(np.int64) + 1)
+    return np.stack(states, axis=1)
 
 
 @inlined_kernel

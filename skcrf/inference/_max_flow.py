@@ -2,11 +2,11 @@
 
 The algorithm of Boykov and Kolmogorov, "An experimental comparison of min-cut/max-flow algorithms", 2004.
 Flow passes along the edges of a graph: ``residual[m]`` is what can still pass along an edge in the direction
-of its message m. ``terminal[i]`` is what can still come to node i from the source, or less than 0 for what can
-go from it to the sink.
+of its message m. ``terminal[i]`` is what can still come to node i from the source, or, where it is below 0,
+minus what can still go from it to the sink.
 
-Capacities are real numbers. A flow that fills an edge leaves exactly 0 of it, so that nothing has to be scaled
-or rounded to whole numbers: what is lost are the last digits of sums.
+Capacities are real numbers. A flow that fills an edge leaves exactly 0 of it, so that nothing has to be
+scaled or rounded to whole numbers: what is lost are the last digits of sums.
 """
 
 from typing import NamedTuple

@@ -110,6 +110,8 @@ class MessagePassing(BaseInference):
             beliefs = self.forward(graph, clamp(theta, chosen), 1.0, edges=edges, tape=tape)
             return beliefs._replace(n_iter=beliefs.n_iter + n_iter, converged=beliefs.converged & converged)
         maximise, plan = task == "max", self._plan(graph)
+        if maximise:  # which leaves no nan
+            check_possible(graph, (theta.unary > -np.inf).any(axis=1))
 
         def run(kind, graph, theta, selection):
             rho = plan.rho if selection is None else plan.rho[selection.edges]

@@ -10,7 +10,7 @@ from skcrf._numerics import kernel
 from skcrf.graph import canonical
 from skcrf.inference._base import BaseInference, Beliefs, check_possible
 from skcrf.inference._configurations import FORBIDDEN
-from skcrf.inference._draws import draw_state, draw_states, local_scores, streams
+from skcrf.inference._draws import draw_state, draw_states, local_scores, streams, streams_of
 
 
 class _State(NamedTuple):
@@ -46,8 +46,8 @@ class Gibbs(BaseInference):
 
     Notes
     -----
-    Geman and Geman, "Stochastic relaxation, Gibbs distributions, and the Bayesian restoration of images", 1984;
-    colours as in Gonzalez, Low, Gretton and Guestrin, "Parallel Gibbs sampling", 2011.
+    Geman and Geman, "Stochastic relaxation, Gibbs distributions, and the Bayesian restoration of images",
+    1984; colours as in Gonzalez, Low, Gretton and Guestrin, "Parallel Gibbs sampling", 2011.
 
     Examples
     --------
@@ -131,7 +131,7 @@ class Gibbs(BaseInference):
         n_sweeps : int, default=1
             Sweeps over all nodes.
         init : ndarray of shape (n_nodes,), default=None
-            States to start from, which theta must not forbid; -1 or None to draw them by the unary potentials.
+            States to start from; -1 or None to draw them by the unary potentials.
         seeds : ndarray of shape (n_examples,), default=None
             A number for each example, so that its draws differ from those of others, in whatever batch it is.
             None to use `random_state` for all.
@@ -145,7 +145,7 @@ class Gibbs(BaseInference):
         if seeds is None:
             draws = np.tile(streams(self.random_state, 1), (graph.n_examples, 1))
         else:
-            draws = np.concatenate([streams(int(seed), 1) for seed in seeds])
+            draws = streams_of(np.asarray(seeds))
         x = draw_states(graph, theta, draws)
         if init is not None:
             x = np.where(np.asarray(init) >= 0, init, x)

@@ -42,8 +42,8 @@ class TRWS(MessagePassing):
 
     Notes
     -----
-    Kolmogorov, "Convergent tree-reweighted message passing for energy minimization", 2006; for sums see Meltzer, Globerson and Weiss, "Convergent message passing
-    algorithms: a unifying view", 2009.
+    Kolmogorov, "Convergent tree-reweighted message passing for energy minimization", 2006; for sums see
+    Meltzer, Globerson and Weiss, "Convergent message passing algorithms: a unifying view", 2009.
 
     Examples
     --------

@@ -23,6 +23,8 @@ class BaseOptimizer(BaseEstimator, ABC):
 
     #: Number of examples in a mini-batch; None for methods that use all.
     batch_size = None
+    #: What it minimises: "any" objective, a "difference" of convex ones, or a structured "svm".
+    objectives = "any"
     #: Whether it minimises any smooth function, such as that of the model that a fit starts from.
     general = True
     #: Whether it starts from the weights that it is given.

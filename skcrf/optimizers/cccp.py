@@ -44,6 +44,7 @@ class CCCP(BaseOptimizer):
         "inner_iter": [Interval(Integral, 1, None, closed="left")],
     }
 
+    objectives = "difference"
     general = False
 
     def __init__(self, inner=None, inner_iter=50):

@@ -54,6 +54,7 @@ class FrankWolfe(BaseOptimizer):
         "average": ["boolean"],
     }
 
+    objectives = "svm"
     general = False
     starts = False
 

@@ -1,0 +1,113 @@
+"""Gibbs sampling, held to enumeration within its own standard errors."""
+
+import numpy as np
+import pytest
+import reference
+import zoo
+from numba import config
+from numpy.testing import assert_allclose, assert_array_equal
+
+from skcrf.graph import Potentials, chain, lattice, pack
+from skcrf.inference import Gibbs
+from skcrf.inference.gibbs import coloured
+from skcrf.losses import LOSSES
+
+SWEEPS = {"n_samples": 20, "burn_in": 5} if config.DISABLE_JIT else {"n_samples": 1000, "burn_in": 50}
+
+
+def test_marginals_within_standard_errors(seed):
+    rng = np.random.default_rng(seed)
+    gibbs = Gibbs(**SWEEPS, n_chains=16, random_state=seed)
+    for title, graph in zoo.FEW.items():
+        theta = zoo.forbidden_unary(graph, 3, rng)
+        with zoo.case(title):
+            beliefs = gibbs.forward(graph, theta, edges=True)
+            mu, edge_mu = reference.marginals(graph, theta)
+            errors = gibbs.standard_errors(beliefs)
+            assert (np.abs(beliefs.mu - mu) <= 5 * errors + 1e-9).all()
+            assert_allclose(beliefs.edge_mu, edge_mu, rtol=0, atol=6 / np.sqrt(16 * SWEEPS["n_samples"]))
+            assert_allclose(beliefs.mu.sum(axis=1), 1, rtol=0, atol=1e-12)
+            assert not beliefs.mu[theta.unary == -np.inf].any()
+
+
+def test_standard_errors_are_as_large_as_errors(seed):
+    """Over many fields, errors have the size of their standard errors; more samples make both smaller."""
+    rng, sizes = np.random.default_rng(seed), []
+    graph = pack([lattice(2, 2)] * (5 if config.DISABLE_JIT else 200))
+    theta = zoo.normal(graph, 2, rng)
+    mu, _ = reference.marginals(graph, theta)
+    for n_samples in (5, 80):
+        gibbs = Gibbs(n_samples, burn_in=20, n_chains=8, random_state=seed)
+        beliefs = gibbs.forward(graph, theta)
+        errors = gibbs.standard_errors(beliefs)
+        ratio = np.sqrt(np.mean((beliefs.mu - mu) ** 2) / np.mean(errors**2))
+        assert 0.5 < ratio < 2.0
+        sizes.append(errors.mean())
+    assert sizes[1] < 0.5 * sizes[0]
+    assert np.isnan(gibbs.set_params(n_chains=1).standard_errors(gibbs.forward(graph, theta))).all()
+
+
+def test_no_two_neighbours_have_one_colour():
+    for title, graph in zoo.EVERY.items():
+        colours, order = coloured(graph)
+        with zoo.case(title):
+            first, second = graph.edges.T
+            assert (colours[first] != colours[second]).all()
+            assert_array_equal(graph.node_example[order], graph.node_example)
+            for nodes in np.split(order, graph.node_ptr[1:-1]):
+                assert (np.diff(colours[nodes]) >= 0).all()
+    assert coloured(lattice(4, 5))[0].max() == 1
+    assert coloured(lattice(4, 5, connectivity=8))[0].max() == 3
+
+
+def test_a_seed_is_a_draw_and_a_batch_is_its_examples(seed):
+    graph = zoo.BATCHES["mixed"]
+    theta = zoo.normal(graph, 3, np.random.default_rng(seed))
+    gibbs = Gibbs(n_samples=5, burn_in=2, random_state=seed)
+    whole = gibbs.forward(graph, theta, edges=True)
+    for field in ("mu", "edge_mu"):
+        again = getattr(gibbs.forward(graph, theta, edges=True), field)
+        assert_array_equal(getattr(whole, field), again)
+        alone = [getattr(gibbs.forward(*one, edges=True), field) for one in zoo.split(graph, theta)]
+        assert_array_equal(getattr(whole, field), np.concatenate(alone))
+    other = Gibbs(n_samples=5, burn_in=2, random_state=seed + 1).forward(graph, theta)
+    assert (other.mu != whole.mu).any()
+
+
+def test_samples_have_the_marginals_and_start_where_they_are_told(seed):
+    graph = pack([chain(3)] * (50 if config.DISABLE_JIT else 4000))
+    one = zoo.normal(chain(3), 2, np.random.default_rng(seed))
+    theta = Potentials(
+        np.tile(one.unary, (graph.n_examples, 1)), np.tile(one.tables, (graph.n_examples, 1, 1))
+    )
+    seeds = seed + np.arange(graph.n_examples)
+    x = Gibbs().sample(graph, theta, 20, seeds=seeds).reshape(-1, 3)
+    mu, _ = reference.marginals(chain(3), one)
+    assert_allclose(x.mean(axis=0), mu[:, 1], rtol=0, atol=3 / np.sqrt(len(x)))
+    init = np.tile([0, 1, -1], graph.n_examples)
+    still = Gibbs().sample(graph, theta, 0, init, seeds)
+    assert_array_equal(still[init >= 0], init[init >= 0])
+    assert (still >= 0).all()
+
+
+@pytest.mark.parametrize("draw", [zoo.extreme, zoo.forbidden])
+def test_strong_and_forbidden_without_nan(draw, seed):
+    for title, graph in zoo.FEW.items():
+        with zoo.case(title):
+            theta = draw(graph, 3, np.random.default_rng(seed))
+            beliefs = Gibbs(n_samples=3, burn_in=1).forward(graph, theta, edges=True)
+            assert np.isfinite(beliefs.mu).all()
+            assert_allclose(beliefs.mu.sum(axis=1), 1, rtol=0, atol=1e-12)
+
+
+def test_what_it_does_not_know_is_told():
+    graph = zoo.SINGLES["chain"]
+    theta = zoo.constant(graph, 2, None)
+    beliefs = Gibbs(n_samples=1).forward(graph, theta)
+    with pytest.raises(ValueError, match="Gibbs tells no log_z"):
+        _ = beliefs.log_z
+    with pytest.raises(ValueError, match="Gibbs has no derivative"):
+        Gibbs().backward(beliefs, d_mu=beliefs.mu)
+    for loss in ("likelihood", "univariate_logistic"):
+        with pytest.raises(ValueError, match="Gibbs"):
+            LOSSES[loss]()(Gibbs(n_samples=1), graph, theta, np.zeros(4, dtype=np.int64))

@@ -1,0 +1,206 @@
+"""Methods that maximise, and temperatures between sum and maximum, held to enumeration."""
+
+import numpy as np
+import pytest
+import reference
+import zoo
+from derivatives import check_gradient
+from numba import config
+from numpy.testing import assert_allclose, assert_array_equal
+
+from skcrf.gradients import GRADIENTS
+from skcrf.graph import lattice, pack, score
+from skcrf.inference import ICM, INFERENCE, TRWS, BruteForce, GraphCut
+from skcrf.losses import LOSSES
+
+MANY, SIDE = (8, 3) if config.DISABLE_JIT else (1000, 4)
+TEMPERED = {name: cls for name, cls in INFERENCE.items() if "tempered" in cls.tasks}
+
+
+def submodular(graph, rng, *, strength=1.0):
+    """Draw potentials of two labels whose tables are submodular, and nothing else."""
+    theta = zoo.normal(graph, 2, rng, strength=strength)
+    excess = np.einsum("txz,xz->t", theta.tables, [[1, -1], [-1, 1]])
+    return theta._replace(tables=theta.tables * np.sign(excess)[:, None, None])
+
+
+def best_of_two(graph, theta):
+    """The best score of each of many equal graphs of two labels: all configurations at once."""
+    x = (np.arange(2**graph.n_nodes) >> np.arange(graph.n_nodes)[:, None] & 1) * 1.0
+    first, second = graph.edges.T
+    terms = np.concatenate([np.ones_like(x[:1]), x, x[first], x[second], x[first] * x[second]])
+    unary, tables = theta.unary.reshape(-1, graph.n_nodes, 2), theta.tables.reshape(-1, graph.n_edges, 2, 2)
+    t00, t01, t10, t11 = (tables[:, :, i, j] for i in (0, 1) for j in (0, 1))
+    constant = unary[:, :, 0].sum(axis=1, keepdims=True) + t00.sum(axis=1, keepdims=True)
+    edges = t10 - t00, t01 - t00, t00 - t01 - t10 + t11
+    weights = np.concatenate([constant, unary[:, :, 1] - unary[:, :, 0], *edges], axis=1)
+    parts = np.array_split(weights, max(len(weights) // 10, 1))  # all scores would take half a gigabyte
+    return np.concatenate([(part @ terms).max(axis=1) for part in parts])
+
+
+# Graph cuts
+
+
+def test_graph_cut_is_exact_where_tables_are_submodular(seed):
+    rng = np.random.default_rng(seed)
+    graph = lattice(SIDE, SIDE, tied=False)
+    for strength in (0.5, 1.0, 2.0, 4.0):
+        batch = pack([graph] * (MANY // 4))
+        theta = submodular(batch, rng, strength=strength)
+        best = best_of_two(graph, theta)
+        for moves in ("expansion", "swap"):
+            beliefs = GraphCut(moves, non_submodular="error").forward(batch, theta)
+            assert_allclose(beliefs.log_z, best, rtol=0, atol=1e-10)
+            assert_array_equal(beliefs.bound, beliefs.log_z)
+            assert beliefs.converged.all()
+
+
+def test_graph_cut_is_exact_on_any_graph_with_known_labels(seed):
+    """Labels that are known leave nodes without a choice, whatever the tables of their edges are."""
+    rng = np.random.default_rng(seed)
+    for title, graph in zoo.EVERY.items():
+        theta = submodular(graph, rng, strength=2.0)
+        for given in (theta, theta._replace(unary=zoo.forbidden(graph, 2, rng).unary)):
+            with zoo.case(title):
+                beliefs = GraphCut(non_submodular="error").forward(graph, given)
+                assert_allclose(beliefs.log_z, reference.max_score(graph, given), rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("moves", ["expansion", "swap"])
+@pytest.mark.parametrize("draw", [zoo.normal, zoo.attractive, zoo.extreme])
+def test_moves_leave_no_better_change_of_one_node(moves, draw, seed):
+    """They start from the unary potentials and never lower the score, truncated or not."""
+    rng = np.random.default_rng(seed)
+    for title, graph in zoo.FEW.items():
+        batch = pack([graph] * 5)
+        theta = draw(batch, 3, rng)
+        with zoo.case(title):
+            start = score(batch, theta, theta.unary.argmax(axis=1))
+            values = [GraphCut(moves, max_sweeps=n).forward(batch, theta).log_z for n in (1, 2, 20)]
+            for lower, higher in zip([start, *values[:-1]], values, strict=True):
+                assert (higher >= lower).all()
+            beliefs = GraphCut(moves).forward(batch, theta)
+            assert beliefs.converged.all()
+            assert not np.isfinite(beliefs.bound[np.diff(batch.edge_ptr) > 0]).any()
+            # Potts potentials are submodular in every move: then no move of one node is left either
+            potts = theta._replace(tables=np.abs(theta.tables[:, :1, :1]) * np.eye(3))
+            assert_local(GraphCut(moves, non_submodular="error"), batch, potts)
+
+
+def test_tables_that_are_not_submodular_are_named():
+    graph = pack([zoo.SINGLES["pair"], zoo.SINGLES["chain_untied"]])
+    theta = zoo.constant(graph, 2, None)
+    theta.tables[2] = [[0.0, 1.0], [1.0, 0.0]]
+    with pytest.raises(ValueError, match=r"edge \(1, 2\) of example 1.*truncate"):
+        GraphCut(non_submodular="error").forward(graph, theta)
+    assert_array_equal(GraphCut().forward(graph, theta).bound, [0.0, np.inf])
+
+
+# Local search
+
+
+def assert_local(inference, graph, theta):
+    """No change of a single node raises the score."""
+    beliefs = inference.forward(graph, theta)
+    x = beliefs.mu.argmax(axis=1)
+    assert beliefs.converged.all()
+    for node in range(graph.n_nodes):
+        for state in range(theta.unary.shape[1]):
+            other = x.copy()
+            other[node] = state
+            assert (score(graph, theta, other) <= beliefs.log_z + 1e-9).all()
+
+
+def test_icm_ends_where_no_node_has_a_better_state(seed):
+    rng = np.random.default_rng(seed)
+    for title, graph in zoo.FEW.items():
+        theta = zoo.normal(graph, 3, rng, strength=2.0)
+        with zoo.case(title):
+            assert_local(ICM(), graph, theta)
+            found = [ICM(n_restarts=n).forward(graph, theta).log_z for n in (0, 3, 30)]
+            assert (np.diff(found, axis=0) >= 0).all()
+            assert_array_equal(ICM(n_restarts=3).forward(graph, theta).log_z, found[1])
+    assert_allclose(found[-1], reference.max_score(graph, theta), rtol=1e-12)
+
+
+# Bounds
+
+
+@pytest.mark.parametrize("strength", [0.5, 3.0])
+def test_trw_s_bounds_the_best_score_at_any_time(strength, seed):
+    rng = np.random.default_rng(seed)
+    for title, graph in zoo.EVERY.items():
+        batch = pack([graph] * (1 if config.DISABLE_JIT else 5))
+        theta = zoo.normal(batch, 3, rng, strength=strength)
+        truth, bound, value = reference.max_score(batch, theta), np.inf, -np.inf
+        for max_iter in (0, 1, 2, 4):
+            with zoo.case(title, max_iter):
+                beliefs = TRWS(max_iter=max_iter).forward(batch, theta, tau=0.0)
+                assert (beliefs.bound >= truth - 1e-9).all()
+                assert (beliefs.bound <= bound + 1e-9).all()
+                assert (beliefs.log_z >= value).all()
+                bound, value = beliefs.bound, beliefs.log_z
+        if reference.is_forest(graph):
+            assert_allclose(bound, value, rtol=0, atol=1e-10)
+
+
+# Temperatures
+
+
+def powered_sums(graph, theta, tau, inner):
+    """Eliminate one node after the other in the table of all scores, P16 Eq 4.6."""
+    n_nodes, n_states = theta.unary.shape
+    x = np.indices((n_states,) * n_nodes).reshape(n_nodes, -1).T
+    value = np.array([score(graph, theta, one)[0] for one in x]).reshape((n_states,) * n_nodes)
+    for node in sorted(range(n_nodes), key=lambda node: (not inner[node], -tau[node])):
+        top = value.max(axis=node, keepdims=True)
+        if tau[node] > 0:
+            total = np.exp((value - top) / tau[node]).sum(axis=node, keepdims=True)
+            top = top + tau[node] * np.log(total)
+        value = top
+    return value.item()
+
+
+@pytest.mark.parametrize("title", ["chain", "cycle"])
+@pytest.mark.parametrize("cls", TEMPERED.values(), ids=TEMPERED)
+def test_tempered_is_nested_powered_sums(cls, title, seed):
+    rng = np.random.default_rng(seed)
+    graph = zoo.SINGLES[title]
+    theta = zoo.normal(graph, 2, rng, strength=2.0)
+    inference = GRADIENTS["backprop"]().wrap(cls())
+    for taus in ([0.5], [0.0, 0.3, 1.0], [0.25, 1.0], [0.0, 1.0]):
+        tau = rng.choice(taus, size=graph.n_nodes)
+        for inner in (np.zeros(4, dtype=bool), np.array([False, True, True, False])):
+
+            def value(graph, theta, tau=tau, inner=inner):
+                many = (np.resize(part, graph.n_nodes) for part in (tau, inner))
+                found = inference.forward(graph, theta, next(many), inner=next(many))
+                return found.log_z + found.mu[:, 1].reshape(graph.n_examples, -1)[:, 2]
+
+            with zoo.case(tau, inner):
+                beliefs = inference.forward(graph, theta, tau, inner=inner)
+                expected = powered_sums(graph, theta, tau, inner)
+                assert_allclose(beliefs.log_z, expected, rtol=0, atol=1e-10)
+                d_mu = np.zeros_like(beliefs.mu)
+                d_mu[2, 1] = 1.0
+                gradient = inference.backward(beliefs, d_mu=d_mu, d_log_z=np.ones(1))
+                check_gradient(gradient, value, graph, theta)
+                expected = inference.backward(beliefs, d_log_z=np.ones(1)).unary
+                assert_allclose(beliefs.mu, expected, rtol=0, atol=1e-12)
+
+
+# Learning
+
+
+@pytest.mark.parametrize("name", [name for name in zoo.SCORING if "sum" not in INFERENCE[name].tasks])
+def test_likelihood_with_a_maximiser_compares_with_the_best(name, seed):
+    """K05's saddle point approximation: the score of the best configuration less that of the labels."""
+    rng = np.random.default_rng(seed)
+    graph = zoo.BATCHES["chains"]
+    theta, y = zoo.attractive(graph, 2, rng), zoo.labels(graph, 2, rng)
+    inference = GRADIENTS["backprop"]().wrap(INFERENCE[name]())
+    value, d_theta, _ = LOSSES["likelihood"]()(inference, graph, theta, y)
+    x = inference.forward(graph, theta).mu.argmax(axis=1)
+    assert_allclose(value, score(graph, theta, x) - score(graph, theta, y), rtol=0, atol=1e-12)
+    assert_array_equal(d_theta.unary, np.eye(2)[x] - np.eye(2)[y])
+    assert (score(graph, theta, x) <= BruteForce().forward(graph, theta, 0.0).log_z + 1e-12).all()
