@@ -187,7 +187,7 @@ def test_class_weights_are_costs(chains):
     """What is dear to get wrong is predicted more often."""
     X, Y = chains
     shares = [
-        np.mean(quietly(svm("subgradient", class_weight={0: 1.0, 1: cost}), X, Y).predict(X))
+        np.mean(quietly(svm(Subgradient(best="value"), class_weight={0: 1.0, 1: cost}), X, Y).predict(X))
         for cost in (0.1, 1.0, 10.0)
     ]
     assert shares[0] < shares[1] < shares[2]
