@@ -99,7 +99,7 @@ def test_cccp_of_the_likelihood_reaches_its_minimum(chains):
 
 
 def test_fixed_steps_end_in_a_cycle_of_which_the_best_is_kept(images):
-    """K05 section 7.2: the rounded gradient never vanishes; the curve of errors tells which weights to keep."""
+    """K05 section 7.2: the rounded gradient never vanishes; errors tell which weights to keep."""
     X, Y = images
     fixed = Subgradient(learning_rate=2.0, decay=0.0, patience=1000)
     est = GridCRFClassifier(
@@ -156,7 +156,7 @@ def test_interrupts_keep_the_best(chains, optimizer, monkeypatch):
 @pytest.mark.parametrize("loss", ["hinge", "likelihood", "maximum_marginal", "contrastive_divergence"])
 @pytest.mark.parametrize("name", sorted(INFERENCE))
 def test_losses_learn_with_what_serves_them(chains, loss, name):
-    """Also MAP solvers: the likelihood is then K05's saddle point approximation, and there are no marginals."""
+    """Also MAP solvers, which have no marginals: with them, the likelihood is K05's saddle point one."""
     X, Y = chains
     est = ChainCRFClassifier(name, loss, optimizer=Subgradient(), max_iter=15, alpha=1e-3, init="zeros")
     if not serves(INFERENCE[name], LOSSES[loss]()):
@@ -166,11 +166,8 @@ def test_losses_learn_with_what_serves_them(chains, loss, name):
     quietly(est, X, Y)
     assert est.score(X, Y) > 0.75
     assert min(est.train_error_curve_) == pytest.approx(1 - est.score(X, Y))
-    assert (
-        hasattr(est, "predict_proba")
-        == hasattr(est, "predict_edge_proba")
-        == ("sum" in INFERENCE[name].tasks)
-    )
+    for method in ("predict_proba", "predict_log_proba", "predict_edge_proba"):
+        assert hasattr(est, method) == ("sum" in INFERENCE[name].tasks)
 
 
 def test_probabilities_need_marginals(chains):

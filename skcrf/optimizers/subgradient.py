@@ -29,7 +29,8 @@ class Subgradient(StepOptimizer):
         last.
     best : {"error", "value", "last"}, default="error"
         Which weights are kept: those of the least training error, of the lowest objective, or the last. For
-        the error every iteration has a prediction. Where errors are not known, "error" means "value".
+        the error, which does not know class weights, every iteration has a prediction. Where errors are not
+        known, "error" means "value".
     batch_size : int or None, default=None
         Number of examples in a mini-batch; None for all, one step an iteration. With mini-batches the
         objective of an iteration is the mean on the way.
