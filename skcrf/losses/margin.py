@@ -1,5 +1,6 @@
 """Max-margin losses: wrong labels have to score worse than the right ones by what they cost."""
 
+from abc import abstractmethod
 from numbers import Real
 
 from sklearn.utils._param_validation import Interval
@@ -10,21 +11,26 @@ from skcrf.losses._differences import Augmented, Clamped, DifferenceLoss
 class MarginLoss(DifferenceLoss):
     """A difference of log-partition functions at two temperatures, the first with costs: P16 Eq 4.6.
 
-    A subclass has the attributes `eps_y` and `eps_h`, and `cost` unless it is 1.
+    A subclass has the attribute `cost` unless it is 1.
     """
 
     site_costs = True
     cost = 1.0
 
     @property
+    @abstractmethod
+    def temperatures(self):
+        """Tuple of float: that of the labels, and that of the hidden labels."""
+
+    @property
     def convex(self):
         """Callable: the half that is added."""
-        return Augmented(self.eps_y, self.eps_h, self.cost)
+        return Augmented(*self.temperatures, self.cost)
 
     @property
     def concave(self):
         """Callable: the half that is subtracted."""
-        return Clamped(self.eps_h)
+        return Clamped(self.temperatures[1])
 
 
 class Hinge(MarginLoss):
@@ -57,7 +63,7 @@ class Hinge(MarginLoss):
     subgradient = True
     hidden_labels = False
     decoding = "map"
-    eps_y = eps_h = 0.0
+    temperatures = 0.0, 0.0
 
 
 class LatentHinge(MarginLoss):
@@ -86,7 +92,7 @@ class LatentHinge(MarginLoss):
     tasks = frozenset({"max"})
     subgradient = True
     decoding = "map"
-    eps_y = eps_h = 0.0
+    temperatures = 0.0, 0.0
 
 
 class MarginalHinge(MarginLoss):
@@ -115,7 +121,7 @@ class MarginalHinge(MarginLoss):
     tasks = frozenset({"max", "sum", "mixed"})
     subgradient = True
     decoding = "marginal_map"
-    eps_y, eps_h = 0.0, 1.0
+    temperatures = 0.0, 1.0
 
 
 class Unified(MarginLoss):
@@ -197,6 +203,11 @@ class Unified(MarginLoss):
             With ``eps_y = eps_h = eps``.
         """
         return cls(eps_y=eps, eps_h=eps)
+
+    @property
+    def temperatures(self):
+        """Tuple of float: that of the labels, and that of the hidden labels."""
+        return self.eps_y, self.eps_h
 
     @property
     def tasks(self):
