@@ -13,7 +13,7 @@ import pytest
 from skcrf.inference import TRW
 
 FOLDER = Path(__file__).parents[1] / "benchmarks"
-SCRIPTS = ["speed", "scaling", "gradient_time", "denoising", "regress", "stages", "child"]
+SCRIPTS = ["speed", "scaling", "gradient_time", "denoising", "regress", "stages", "child", "uai_accuracy"]
 
 
 @pytest.fixture

@@ -31,7 +31,8 @@ LOG_10 = np.log(10)
 
 
 def draw_model(rng, n_variables=5, kind="MARKOV"):
-    cards = rng.integers(1, 4, size=n_variables)
+    cards = rng.integers(2, 5, size=n_variables)
+    cards[rng.integers(n_variables)] = 1
     scopes = [rng.permutation(n_variables)[:arity] for arity in (0, 1, 2, 2, 3)]
     tables = [rng.exponential(size=tuple(cards[scope])) for scope in scopes]
     tables[-1].flat[0] = 0.0  # what is impossible
