@@ -13,7 +13,6 @@ class DAGs(Graphs):
     one, many = "DAG", "DAGs"
 
     def check_together(self, edges, n_nodes, name):
-        """Refuse cycles, and parents that come twice."""
         topological_order(n_nodes, edges, name)
         super().check_together(edges, n_nodes, name)
 

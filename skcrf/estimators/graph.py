@@ -188,11 +188,9 @@ class Links(BaseStructure):
         self.n_edge_features = max(1, n_edge_features)
 
     def graph(self, outline):
-        """Make the graph of an example, as `BaseStructure` says."""
         return from_edges(outline.n_nodes, outline.edges, tied=self.tied)
 
     def edge_values(self, graph, outline, X):
-        """Give the features of the tables of an example, as `BaseStructure` says."""
         return np.ones((graph.n_tables, 1)) if self.tied else outline.edge_features
 
 
