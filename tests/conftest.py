@@ -22,6 +22,7 @@ CORE = {
     "test_stationary",
     "test_directed",
     "test_features",
+    "test_exact",
     "test_extreme",
     "test_factor_graphs",
     "test_lattice",

@@ -194,9 +194,9 @@ def test_refuses_what_it_cannot_do_exactly(cls):
             cls(max_states=15).forward(graph, zoo.constant(graph, 2, None))
     else:
         graph = pack([zoo.SINGLES["pair"], zoo.SINGLES["complete"]])
-        assert cls(max_memory=8 * (16 + 1)).forward(graph, zoo.constant(graph, 2, None)).converged.all()
-        with pytest.raises(ValueError, match=r"example 1.*width of 3.*2\*\*4 entries.*max_memory=135"):
-            cls(max_memory=135).forward(graph, zoo.constant(graph, 2, None))
+        assert cls(max_memory=8 * (16 + 1 + 8)).forward(graph, zoo.constant(graph, 2, None)).converged.all()
+        with pytest.raises(ValueError, match=r"example 1.*width of 3.*2\*\*4 entries.*max_memory=199"):
+            cls(max_memory=199).forward(graph, zoo.constant(graph, 2, None))
 
 
 @pytest.mark.parametrize("rho", [0.0, -0.5, 1.5, np.nan])

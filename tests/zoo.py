@@ -142,7 +142,7 @@ def attractive(graph, n_states, rng, *, strength=1.0):
 def forbidden(graph, n_states, rng, *, strength=1.0, share=0.4):
     """Draw potentials with a share of -inf that leaves at least one configuration possible."""
     theta = normal(graph, n_states, rng, strength=strength)
-    x = labels(graph, n_states, rng)
+    x = rng.integers(getattr(graph, "cards", n_states), size=graph.n_nodes)
     unary_off = rng.random(theta.unary.shape) < share
     unary_off[np.arange(graph.n_nodes), x] = False
     tables_off = rng.random(theta.tables.shape) < share

@@ -13,8 +13,8 @@ from skcrf.estimators._reading import BaseReader, Example
 from skcrf.estimators._structures import BaseStructure
 from skcrf.graph import chain
 
-# Graphs that are kept for the next sequences of their lengths.
-_GRAPHS = 64
+# Graphs are kept for the next sequences of their lengths.
+_chain = lru_cache(maxsize=64)(chain)
 
 
 def _is_named(item):
@@ -102,11 +102,9 @@ class Chains(BaseStructure):
 
     n_edge_features = 1
 
-    def __init__(self):
-        self.graph = lru_cache(_GRAPHS)(lambda outline: chain(*outline))
-
-    def __reduce__(self):
-        return Chains, ()
+    def graph(self, outline):
+        """Make the graph of a sequence, as `BaseStructure` says."""
+        return _chain(*outline)
 
     def edge_values(self, graph, outline, X):
         """Give the feature of the table of a sequence, a constant.

@@ -42,7 +42,7 @@ class Places(NamedTuple):
 @kernel
 def pass_messages(tree, places, examples, theta, tables, seps, log_z, mu):
     """Send messages to the roots and back, in each of some examples; leaves what the derivative needs."""
-    offset, block = _workspace(tree)
+    offset, block, scratch = _workspace(tree)
     for example in examples:
         log_z[example] = 0.0
         for q in range(len(tree.rest)):
@@ -58,7 +58,7 @@ def pass_messages(tree, places, examples, theta, tables, seps, log_z, mu):
         for q in range(len(tree.rest) - 1, -1, -1):
             table, p = _table(tree, places, example, q, tables), _sep(tree, places, example, q, seps)
             _normalise(p)
-            _sum_parts(tree, places, example, q, places.target, mu, seps, table, p, offset, block)
+            _sum_parts(tree, places, example, q, places.target, mu, seps, table, p, offset, block, scratch)
 
 
 @kernel
@@ -68,7 +68,7 @@ def pass_messages_vjp(tree, places, examples, tables, seps, d_mu, d_log_z, d_the
     The derivative of marginals is a covariance, so that it is symmetric: the product is how much marginals
     change along `d_mu`, for which derivatives go the way of the messages.
     """
-    offset, block = _workspace(tree)
+    offset, block, scratch = _workspace(tree)
     one = np.ones(1)
     d_tables, d_seps = np.empty(tree.table_ptr[-1]), np.empty(tree.sep_ptr[-1])
     here = Places(
@@ -89,19 +89,24 @@ def pass_messages_vjp(tree, places, examples, tables, seps, d_mu, d_log_z, d_the
             table, p = _table(tree, places, example, q, tables), _sep(tree, places, example, q, seps)
             d_table, d_p = _table(tree, here, example, q, d_tables), _sep(tree, here, example, q, d_seps)
             _weigh_vjp(table, p, d_table, d_p)
-            _sum_parts(tree, here, example, q, places.source, d_theta, d_seps, d_table, one, offset, block)
+            _sum_parts(
+                tree, here, example, q, places.source, d_theta, d_seps, d_table, one, offset, block, scratch
+            )
 
 
 @kernel
 def _workspace(tree):
-    """Where to list what stands where, with the states of outer axes behind it, and a part of a table."""
-    longest = 1
+    """A list of what stands where, with room for the states of outer axes, and two parts of a table."""
+    longest, largest = 1, 1
     for q in range(len(tree.rest)):
         inner = 1
         for axis in range(tree.axis_ptr[q] + tree.n_outer[q], tree.axis_ptr[q + 1]):
             inner *= tree.axis_card[axis]
         longest = max(longest, inner + tree.n_outer[q])
-    return np.empty(longest, np.int64), np.empty(longest)
+        if tree.axis_ptr[q] < tree.axis_ptr[q + 1]:
+            size = tree.table_ptr[q + 1] - tree.table_ptr[q]
+            largest = max(largest, size // tree.axis_card[tree.axis_ptr[q]])
+    return np.empty(longest, np.int64), np.empty(longest), np.empty(largest)
 
 
 @inlined_kernel
@@ -116,33 +121,82 @@ def _sep(tree, places, example, q, seps):
     return seps[first + tree.sep_ptr[q] : first + tree.sep_ptr[q + 1]]
 
 
-# Parts of tables
+# Parts of tables. A part does not depend on the axes before the first that it has, so that it is added, or
+# read, where the table is still, or again, without them.
 
 
 @inlined_kernel
 def _lay_parts(tree, places, example, q, start, values, seps, table, offset):
     """Make a table of the terms and messages of its clique."""
-    table[:] = 0.0
-    cards = tree.axis_card[tree.axis_ptr[q] : tree.axis_ptr[q + 1]]
-    for p in range(tree.part_ptr[q], tree.part_ptr[q + 1]):
-        strides = tree.stride[tree.stride_ptr[p] : tree.stride_ptr[p + 1]]
-        is_term, at = _find(tree, places, example, tree.part[p], start)
-        _lay(cards, tree.n_outer[q], strides, values if is_term else seps, at, table, offset)
+    first_axis, axis, size = tree.axis_ptr[q], tree.axis_ptr[q + 1], 1
+    table[0] = 0.0
+    for number in range(tree.part_ptr[q], tree.part_ptr[q + 1]):
+        while axis > first_axis + tree.level[number]:
+            axis -= 1
+            size = _repeat(table, size, tree.axis_card[axis])
+        is_term, at = _find(tree, places, example, tree.part[number], start)
+        strides = tree.stride[tree.stride_ptr[number] + axis - first_axis : tree.stride_ptr[number + 1]]
+        cards = tree.axis_card[axis : tree.axis_ptr[q + 1]]
+        n_outer = max(tree.n_outer[q] - (axis - first_axis), 0)
+        _lay(cards, n_outer, strides, values if is_term else seps, at, table[:size], offset)
+    while axis > first_axis:
+        axis -= 1
+        size = _repeat(table, size, tree.axis_card[axis])
 
 
 @inlined_kernel
-def _sum_parts(tree, places, example, q, start, values, seps, table, p, offset, block):
+def _sum_parts(tree, places, example, q, start, values, seps, table, p, offset, block, scratch):
     """Sum a table, its rows multiplied by `p`, into the terms and messages of its clique."""
-    cards = tree.axis_card[tree.axis_ptr[q] : tree.axis_ptr[q + 1]]
-    for number in range(tree.part_ptr[q], tree.part_ptr[q + 1]):
-        strides = tree.stride[tree.stride_ptr[number] : tree.stride_ptr[number + 1]]
+    first_axis, axis, weights = tree.axis_ptr[q], tree.axis_ptr[q], p
+    for number in range(tree.part_ptr[q + 1] - 1, tree.part_ptr[q] - 1, -1):
         is_term, at = _find(tree, places, example, tree.part[number], start)
         if is_term and at >= len(values):
             continue  # marginals that were not asked for
+        while axis < first_axis + tree.level[number]:
+            size = len(table) // tree.axis_card[axis]
+            if axis == first_axis:
+                _fold(table, p, scratch[:size], block)
+                weights = np.ones(1)
+            else:
+                _fold_again(table, size)
+            table = scratch[:size]
+            axis += 1
         if not is_term:
             child = tree.part[number] - _n_terms(tree, places, example)
             seps[at : at + tree.sep_ptr[child + 1] - tree.sep_ptr[child]] = 0.0
-        _sum(cards, tree.n_outer[q], strides, values if is_term else seps, at, table, p, offset, block)
+        strides = tree.stride[tree.stride_ptr[number] + axis - first_axis : tree.stride_ptr[number + 1]]
+        cards = tree.axis_card[axis : tree.axis_ptr[q + 1]]
+        n_outer = max(tree.n_outer[q] - (axis - first_axis), 0)
+        _sum(cards, n_outer, strides, values if is_term else seps, at, table, weights, offset, block)
+
+
+@vector_kernel
+def _repeat(table, size, times):
+    """Repeat the start of a table; returns how long it is then."""
+    for x in range(1, times):
+        for i in range(size):
+            table[x * size + i] = table[i]
+    return size * times
+
+
+@vector_kernel
+def _fold(table, p, out, block):
+    """Sum a table, its rows multiplied by `p`, over its first axis."""
+    out[:] = 0.0
+    for start in range(0, len(table), len(out)):
+        for first in range(0, len(out), len(block)):
+            part = block[: min(len(block), len(out) - first)]
+            _weigh(table, p, start + first, part)
+            for i in range(len(part)):
+                out[first + i] += part[i]
+
+
+@vector_kernel
+def _fold_again(table, size):
+    """Sum a table over its first axis, in place."""
+    for start in range(size, len(table), size):
+        for i in range(size):
+            table[i] += table[start + i]
 
 
 @inlined_kernel
@@ -270,7 +324,7 @@ def _normalise(p):
     """Take back what rounding has added, before it adds up along long chains."""
     total = p.sum()
     for s in range(len(p)):
-        p[s] /= total
+        p[s] = p[s] / total if total > 0.0 else 0.0  # where nothing is possible, which is told later
 
 
 @vector_kernel
@@ -290,5 +344,8 @@ def _weigh_vjp(table, p, d_table, d_p):
     """Make the derivative of logs of distributions that of marginals."""
     rest = len(table) // len(p)
     for s in range(len(p)):
+        if p[s] == 0.0:  # what is below such a state may have any derivative
+            d_table[s * rest : (s + 1) * rest] = 0.0
+            continue
         for i in range(s * rest, (s + 1) * rest):
             d_table[i] = table[i] * (d_p[s] + p[s] * d_table[i])

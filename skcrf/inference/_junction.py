@@ -47,9 +47,12 @@ class JunctionTree(NamedTuple):
     table_ptr, sep_ptr : ndarray of shape (n_cliques + 1,)
         Where the tables and the separators start.
     part_ptr : ndarray of shape (n_cliques + 1,)
-        Where the parts of each clique start: its terms, then the messages of cliques that report to it.
+        Where the parts of each clique start: its terms, and the messages of cliques that report to it.
     part : ndarray of shape (n_parts,)
         The number of a term, or the number of terms plus that of a clique.
+    level : ndarray of shape (n_parts,)
+        The first axis of the clique that a part has, or their number if it has none: parts come by falling
+        level.
     stride_ptr : ndarray of shape (n_parts + 1,)
         Where the strides of each part start.
     stride : ndarray
@@ -67,6 +70,7 @@ class JunctionTree(NamedTuple):
     sep_ptr: np.ndarray
     part_ptr: np.ndarray
     part: np.ndarray
+    level: np.ndarray
     stride_ptr: np.ndarray
     stride: np.ndarray
 
@@ -81,7 +85,7 @@ class Cost(NamedTuple):
     log2_largest : float
         log2 of the entries of the largest table.
     n_bytes : float
-        Memory of all tables and separators.
+        Memory of all tables and separators, and of the largest table without its first axis.
     is_whole : bool
         Whether these are the numbers of the whole tree, not of the part that was planned.
     """
@@ -186,8 +190,9 @@ def _cost(cliques, cards, is_whole):
     log_card = np.concatenate([[0.0], np.cumsum(np.log2(cards[axis_node]))])
     sizes = log_card[axis_ptr[1:]] - log_card[axis_ptr[:-1]]
     seps = log_card[axis_ptr[:-1] + n_sep] - log_card[axis_ptr[:-1]]
+    first = log_card[np.minimum(axis_ptr[:-1] + 1, axis_ptr[1:])] - log_card[axis_ptr[:-1]]
     with np.errstate(over="ignore"):
-        n_entries = np.exp2(sizes).sum() + np.exp2(seps).sum()
+        n_entries = np.exp2(sizes).sum() + np.exp2(seps).sum() + np.exp2(sizes - first).max()
     return Cost(int(np.diff(axis_ptr).max()) - 1, float(sizes.max()), 8.0 * float(n_entries), bool(is_whole))
 
 
@@ -261,9 +266,8 @@ def _assemble(order, home, parent, axis_ptr, axis_node, n_sep, kind, cards, scop
     node_home[order], position[order] = home, np.arange(len(order))
     part_ptr, part = _parts(term_ptr, term_node, node_home, position, parent)
     stride_ptr = np.concatenate([[0], np.cumsum(np.repeat(np.diff(axis_ptr), np.diff(part_ptr)))])
-    laid = _strides(
-        axis_ptr, axis_node, cards, n_sep, part_ptr, part, stride_ptr, term_ptr, term_node, term_stride
-    )
+    terms = term_ptr, term_node, term_stride
+    level, laid = _strides(axis_ptr, axis_node, cards, n_sep, part_ptr, part, stride_ptr, *terms)
     maximise = np.zeros(len(parent), dtype=np.int64)
     maximise[home] = kind[order]
     return JunctionTree(
@@ -278,6 +282,7 @@ def _assemble(order, home, parent, axis_ptr, axis_node, n_sep, kind, cards, scop
         sep_ptr,
         part_ptr,
         part,
+        level,
         stride_ptr,
         laid,
     )
@@ -327,11 +332,22 @@ def _parts(term_ptr, term_node, node_home, position, parent):
 
 @kernel
 def _strides(axis_ptr, axis_node, cards, n_sep, part_ptr, part, stride_ptr, term_ptr, term_node, term_stride):
+    """Find the levels and strides of all parts; sorts the parts of each clique."""
     laid, axis_of = np.zeros(stride_ptr[-1], np.int64), np.empty(len(cards), np.int64)
-    n_terms = len(term_ptr) - 1
+    n_terms, level = len(term_ptr) - 1, np.empty(len(part), np.int64)
     for q in range(len(n_sep)):
         for axis in range(axis_ptr[q], axis_ptr[q + 1]):
             axis_of[axis_node[axis]] = axis - axis_ptr[q]
+        parts = slice(part_ptr[q], part_ptr[q + 1])
+        for p in range(part_ptr[q], part_ptr[q + 1]):
+            level[p] = axis_ptr[q + 1] - axis_ptr[q]
+            if part[p] < n_terms:
+                for link in range(term_ptr[part[p]], term_ptr[part[p] + 1]):
+                    level[p] = min(level[p], axis_of[term_node[link]])
+            else:  # a message: axes are in the same order everywhere
+                level[p] = axis_of[axis_node[axis_ptr[part[p] - n_terms]]]
+        by_level = np.argsort(-level[parts], kind="mergesort")
+        level[parts], part[parts] = level[parts][by_level], part[parts][by_level]
         for p in range(part_ptr[q], part_ptr[q + 1]):
             if part[p] < n_terms:
                 for link in range(term_ptr[part[p]], term_ptr[part[p] + 1]):
@@ -341,4 +357,4 @@ def _strides(axis_ptr, axis_node, cards, n_sep, part_ptr, part, stride_ptr, term
                 for axis in range(axis_ptr[child] + n_sep[child] - 1, axis_ptr[child] - 1, -1):
                     laid[stride_ptr[p] + axis_of[axis_node[axis]]] = step
                     step *= cards[axis_node[axis]]
-    return laid
+    return level, laid

@@ -137,13 +137,14 @@ def _clamped(inference, graph, theta, y, d_log_z):
     others are in the batch.
     """
     known = sum_by_example(y < 0, graph.node_example, graph) == 0
-    one_hot = np.eye(theta.unary.shape[1])[y]
+    x = np.maximum(y, 0)  # of hidden labels nothing is asked
+    one_hot = np.eye(theta.unary.shape[1])[x]
     if known.all():
-        return score(graph, theta, y), score_vjp(graph, theta, one_hot, d_log_z), known
+        return score(graph, theta, x), score_vjp(graph, theta, one_hot, d_log_z), known
     beliefs = inference.forward(graph, clamp(theta, y))
     d_theta = inference.backward(beliefs, d_log_z=d_log_z * ~known)
     if not known.any():
         return beliefs.log_z, d_theta, beliefs.converged
     d_score = score_vjp(graph, theta, one_hot, d_log_z * known)
     d_theta = Potentials(d_theta.unary + d_score.unary, d_theta.tables + d_score.tables)
-    return np.where(known, score(graph, theta, y), beliefs.log_z), d_theta, known | beliefs.converged
+    return np.where(known, score(graph, theta, x), beliefs.log_z), d_theta, known | beliefs.converged
