@@ -103,7 +103,6 @@ class Chains(BaseStructure):
     n_edge_features = 1
 
     def graph(self, outline):
-        """Make the graph of a sequence, as `BaseStructure` says."""
         return _chain(*outline)
 
     def edge_values(self, graph, outline, X):

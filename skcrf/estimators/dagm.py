@@ -62,8 +62,7 @@ class DAGMClassifier(DirectedMixin, BaseGraphClassifier):
         What is minimised: a name in `skcrf.losses.LOSSES`, or an instance. The "likelihood" of a directed
         model is convex and calls no inference where all labels are known; hidden ones are summed out by the
         inference, which is EM. Losses of the marginals, such as "univariate_logistic" and "clique_logistic",
-        go through the inference as they do for random fields. Losses of pairs alone, such as
-        "pseudolikelihood", are refused.
+        go through the inference as they do for random fields.
     gradient : str or BaseGradient, default="backprop"
         How the loss is differentiated through the inference.
     optimizer : {"lbfgs", "adam"} or BaseOptimizer, default="lbfgs"
@@ -224,8 +223,7 @@ class GridDAGMClassifier(DirectedMixin, BaseGridClassifier):
         What is minimised: a name in `skcrf.losses.LOSSES`, or an instance. The "likelihood" of a directed
         model is convex and calls no inference where all labels are known; hidden ones are summed out by the
         inference, which is EM. Losses of the marginals, such as "univariate_logistic" and "clique_logistic",
-        go through the inference as they do for random fields. Losses of pairs alone, such as
-        "pseudolikelihood", are refused.
+        go through the inference as they do for random fields.
     gradient : str or BaseGradient, default="backprop"
         How the loss is differentiated through the inference.
     optimizer : {"lbfgs", "adam"} or BaseOptimizer, default="lbfgs"
