@@ -8,7 +8,17 @@ from skcrf.graph import PARENTS, topological_order
 
 
 class DAGs(Graphs):
-    """Reads graphs, as `Graphs` does, whose edges lead from parents to children."""
+    """Reads graphs, as `Graphs` does, whose edges lead from parents to children.
+
+    Parameters
+    ----------
+    n_features : int, default=None
+        Number of features that a node must have; None for any.
+    as_in : str, default="in fit"
+        Where that number comes from, for messages.
+    n_edge_features : int, default=None
+        Number of features that an edge must have, 0 if edges have none; None for any.
+    """
 
     one, many = "DAG", "DAGs"
 

@@ -62,8 +62,10 @@ class Lattices(BaseLattices):
     ----------
     connectivity : {4, 8}
         Number of neighbours of a pixel.
-    transformer, n_edge_features
-        As for `BaseLattices`.
+    transformer : transformer or None
+        What makes edge features of differences; None for no such features.
+    n_edge_features : int
+        Number of features of an edge.
     """
 
     def __init__(self, connectivity, transformer, n_edge_features):
@@ -83,8 +85,10 @@ class Meshes(DirectedStructure, BaseLattices):
         The neighbours of a pixel that are its parents.
     n_states : int
         Number of classes.
-    transformer, n_edge_features
-        As for `BaseLattices`.
+    transformer : transformer or None
+        What makes edge features of differences; None for no such features.
+    n_edge_features : int
+        Number of features of an edge.
     """
 
     def __init__(self, parents, n_states, transformer, n_edge_features):
