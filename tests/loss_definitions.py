@@ -23,18 +23,18 @@ def wrapped(cls, **parameters):
 def takes(loss, graph):
     """Whether a loss claims to take a graph."""
     drawn = (graph.shapes[:, 0] > 0) | (np.diff(graph.edge_ptr) == 0)
-    return LOSSES[loss].graphs == "any" or drawn.all()
+    return LOSSES[loss].graphs == "any" or (graph.layout == "pairwise" and drawn.all())
 
 
 def cases(*titles):
     """Every loss with every inference on every graph that neither refuses; with one where it calls none."""
     return [
-        pytest.param(loss, cls, zoo.GRAPHS[title], id=f"{loss}-{name}-{title}")
+        pytest.param(loss, cls, zoo.ALL[title], id=f"{loss}-{name}-{title}")
         for loss in LOSSES
         for name, cls in INFERENCE.items()
         for title in titles
-        if "max_iter" in cls().get_params() or cls.exact_on == "any" or reference.is_forest(zoo.GRAPHS[title])
-        if takes(loss, zoo.GRAPHS[title]) and (LOSSES[loss].needs or name == "bruteforce")
+        if zoo.asked(cls, {title: zoo.ALL[title]})
+        if takes(loss, zoo.ALL[title]) and (LOSSES[loss].needs or name == "bruteforce")
     ]
 
 
@@ -81,15 +81,15 @@ def univariate(judge):
 
 def clique(judge):
     def value(graph, mu, edge_mu, y):
-        terms, k = [], mu.shape[1]
-        for e, (i, j) in enumerate(graph.edges):
-            if y[i] >= 0 and y[j] >= 0:
-                terms.append((i, judge(edge_mu[e].ravel(), y[i] * k + y[j])))
-            elif y[i] >= 0:
-                terms.append((i, judge(np.array([sum(edge_mu[e, a, :]) for a in range(k)]), y[i])))
-            elif y[j] >= 0:
-                terms.append((i, judge(np.array([sum(edge_mu[e, :, b]) for b in range(k)]), y[j])))
-        for i in set(range(graph.n_nodes)) - set(graph.edges.ravel().tolist()):
+        terms, scopes = [], reference.links(graph)[0]
+        for e, scope in enumerate(scopes):
+            known = [s for s, i in enumerate(scope) if y[i] >= 0]
+            if known:
+                joint = reference.joint_of(graph, edge_mu, e)
+                joint = joint.sum(axis=tuple(s for s in range(len(scope)) if s not in known))
+                right = np.ravel_multi_index([y[scope[s]] for s in known], joint.shape)
+                terms.append((scope[0], judge(joint.ravel(), right)))
+        for i in set(range(graph.n_nodes)) - {i for scope in scopes for i in scope}:
             if y[i] >= 0:
                 terms.append((i, judge(mu[i], y[i])))
         return by_example(graph, terms)
@@ -102,13 +102,14 @@ def likelihood_of(graph, theta, y, nodes):
 
     The hidden ones among the nodes are summed out.
     """
-    allowed = [range(theta.unary.shape[1]) if i in nodes else [y[i]] for i in range(graph.n_nodes)]
+    cards = reference.cards_of(graph, theta)
+    allowed = [range(cards[i]) if i in nodes else [y[i]] for i in range(graph.n_nodes)]
     free, agreeing = [], []
     for x in itertools.product(*allowed):
         score = sum(theta.unary[i, x[i]] for i in nodes)
-        for e, (i, j) in enumerate(graph.edges):
-            if (i in nodes or j in nodes) and x[i] >= 0 and x[j] >= 0:
-                score += theta.tables[graph.edge_table[e], x[i], x[j]]
+        for e, scope in enumerate(reference.links(graph)[0]):
+            if nodes & set(scope) and all(x[i] >= 0 for i in scope):
+                score += reference.table_of(graph, theta, e)[tuple(x[i] for i in scope)]
         free.append(score)
         if all(y[i] < 0 or x[i] == y[i] for i in nodes):
             agreeing.append(score)
@@ -137,20 +138,22 @@ def patch_pseudolikelihood(graph, theta, y, size=2):
 
 
 def piecewise(graph, theta, y, pieces="cliques"):
-    degree = np.bincount(graph.edges.ravel(), minlength=graph.n_nodes)
-    terms, k = [], theta.unary.shape[1]
-    for e, (i, j) in enumerate(graph.edges):
-        if y[i] < 0 and y[j] < 0:
+    scopes = reference.links(graph)[0]
+    degree = np.bincount([i for scope in scopes for i in scope], minlength=graph.n_nodes)
+    terms = []
+    for e, scope in enumerate(scopes):
+        if all(y[i] < 0 for i in scope):
             continue
-        free, agreeing = [], []
-        for a, b in itertools.product(range(k), repeat=2):
-            score = theta.tables[graph.edge_table[e], a, b]
+        table, free, agreeing = reference.table_of(graph, theta, e), [], []
+        for x in itertools.product(*map(range, table.shape)):
+            score = table[x]
             if pieces == "shared":
-                score += theta.unary[i, a] / degree[i] + theta.unary[j, b] / degree[j]
+                score += sum(theta.unary[i, a] / degree[i] for i, a in zip(scope, x, strict=True))
             free.append(score)
-            if y[i] in (-1, a) and y[j] in (-1, b):
+            if all(y[i] in (-1, a) for i, a in zip(scope, x, strict=True)):
                 agreeing.append(score)
-        terms.append((i, reference.logsumexp(np.array(free)) - reference.logsumexp(np.array(agreeing))))
+        value = reference.logsumexp(np.array(free)) - reference.logsumexp(np.array(agreeing))
+        terms.append((scope[0], value))
     for i in range(graph.n_nodes):
         if y[i] >= 0 and (pieces == "cliques" or degree[i] == 0):
             terms.append((i, reference.logsumexp(theta.unary[i]) - theta.unary[i, y[i]]))

@@ -198,6 +198,16 @@ def _independent(rows):
     return joint
 
 
+def products(graph, mu):
+    """Compute the marginals of edges or factors whose nodes are independent."""
+    scopes = links(graph)[0]
+    joints = [
+        _independent([mu[i][: getattr(graph, "cards", [mu.shape[1]] * len(mu))[i]] for i in s])
+        for s in scopes
+    ]
+    return laid_out(graph, joints, mu.shape[1])
+
+
 def free_energy(graph, theta, mu, edge_mu, rho):
     """Compute theta . mu + H(mu) (D13 Eq 13, 16, 17) of each example; rho = 1 is Bethe's.
 

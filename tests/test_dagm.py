@@ -152,9 +152,7 @@ def test_rows_of_a_table_are_logistic_regression(seed):
     assert est.sample(X, 4, random_state=0).shape == (60, 4)
 
 
-@pytest.mark.parametrize(
-    "loss", [name for name, loss in LOSSES.items() if "mu" in loss.needs and loss.site_weighted]
-)
+@pytest.mark.parametrize("loss", [name for name, loss in LOSSES.items() if "mu" in loss.needs])
 def test_losses_of_marginals_go_through_the_inference(loss, seed):
     rng = np.random.default_rng(seed)
     X, Y = images(rng, n=2, shape=(2, 3))

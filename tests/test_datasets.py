@@ -8,7 +8,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy import ndimage
 from scipy.special import softmax
 
-from skcrf.datasets import make_binary_denoising, make_potts
+from skcrf.datasets import make_binary_denoising, make_potts, make_snakes
 
 
 def test_denoising_shapes_and_values():
@@ -160,3 +160,20 @@ def test_potts_features_tell_nothing_without_signal():
 def test_bad_parameters(make, params, message):
     with pytest.raises(ValueError, match=message):
         make(**params)
+
+
+def test_snakes_wander_as_they_show(seed):
+    X, Y = make_snakes(n_images=10, length=8, random_state=seed)
+    steps = {0: (0, 1), 1: (1, 0), 2: (0, -1), 3: (-1, 0)}
+    for x, y in zip(X, Y, strict=True):
+        assert_array_equal(np.bincount(y.ravel())[1:], np.ones(8))  # every part once
+        assert_array_equal(x.sum(axis=2), np.ones(y.shape))
+        assert_array_equal(x[..., 4] == 1, y == 0)
+        assert not any(side.any() for side in (y[0], y[-1], y[:, 0], y[:, -1]))
+        for part in range(1, 8):
+            here, there = (np.argwhere(y == p)[0] for p in (part, part + 1))
+            assert tuple(there - here) == steps[int(np.argmax(x[tuple(here)]))]
+    again = make_snakes(n_images=10, length=8, random_state=seed)
+    assert all(np.array_equal(a, b) for a, b in zip(Y, again[1], strict=True))
+    with pytest.raises(ValueError, match="length == 0, must be >= 1"):
+        make_snakes(length=0)

@@ -12,7 +12,7 @@ from numba import config
 from numpy.testing import assert_allclose, assert_array_equal
 
 from skcrf.gradients import GRADIENTS
-from skcrf.graph import Potentials, pack, sum_by_example
+from skcrf.graph import Potentials, pack, sum_by_edge, sum_by_example, sum_by_table
 from skcrf.inference import INFERENCE
 
 ITERATIVE = {name: cls for name, cls in INFERENCE.items() if "max_iter" in cls().get_params()}
@@ -20,6 +20,8 @@ MAXIMISING = {name: cls for name, cls in INFERENCE.items() if "max" in cls.tasks
 FIXED_POINT = {"max_iter": 3000, "tol": 1e-13}
 #: Too large for differences in plain Python, which is a hundred times slower than compiled kernels.
 LARGER = () if config.DISABLE_JIT else ("lattice_2x2_diagonal",)
+#: Factors that are iterated to a fixed point for each difference.
+BATCH = "triple" if config.DISABLE_JIT else "everything"
 
 
 class Cotangent(NamedTuple):
@@ -41,11 +43,11 @@ KINDS = {
 
 
 def draw_cotangent(graph, n_states, rng, kind="all"):
-    drawn = Cotangent(
-        rng.normal(size=(graph.n_nodes, n_states)),
-        rng.normal(size=(graph.n_edges, n_states, n_states)),
-        rng.normal(size=graph.n_examples),
+    unary, _ = zoo.shapes(graph, n_states)
+    edges = (
+        (graph.belief_rows[-1], n_states, n_states) if graph.layout == "pairwise" else graph.belief_rows[-1]
     )
+    drawn = Cotangent(rng.normal(size=unary), rng.normal(size=edges), rng.normal(size=graph.n_examples))
     return Cotangent(**{name: getattr(drawn, name) for name in KINDS[kind]})
 
 
@@ -74,7 +76,7 @@ def value_of(cotangent, beliefs_of):
             total += sum_by_example(terms.sum(axis=1), graph.node_example, graph)
         if cotangent.d_edge_mu is not None and graph.n_edges:
             terms = np.resize(cotangent.d_edge_mu, beliefs.edge_mu.shape) * beliefs.edge_mu
-            total += sum_by_example(terms.sum(axis=(1, 2)), graph.edge_example, graph)
+            total += sum_by_example(sum_by_edge(graph, terms), graph.edge_example, graph)
         if cotangent.d_log_z is not None:
             total += np.resize(cotangent.d_log_z, graph.n_examples) * beliefs.log_z
         return total
@@ -129,7 +131,7 @@ def sized(parameters, graph):
 
 
 def some(*titles):
-    return {title: zoo.GRAPHS[title] for title in titles}
+    return {title: zoo.ALL[title] for title in titles}
 
 
 # The checker itself
@@ -168,7 +170,8 @@ def test_checker_is_of_fourth_order():
 
 @pytest.mark.parametrize("max_iter", [1, 3])
 @pytest.mark.parametrize(
-    "cls, graph", zoo.askable(INFERENCE, some("single", "lonely", "star_tied", "cycle_tied", "lattice_2x2"))
+    "cls, graph",
+    zoo.askable(INFERENCE, some("single", "lonely", "star_tied", "cycle_tied", "lattice_2x2", "overlap")),
 )
 def test_truncated(cls, graph, max_iter, seed):
     if max_iter > 1 and "max_iter" not in cls().get_params():
@@ -180,7 +183,8 @@ def test_truncated(cls, graph, max_iter, seed):
 
 
 @pytest.mark.parametrize(
-    "cls, graph", zoo.askable(INFERENCE, zoo.EVERY_SINGLE | some("chains", "lattices_untied"))
+    "cls, graph",
+    zoo.askable(INFERENCE, zoo.EVERY_SINGLE | some("chains", "lattices_untied") | zoo.EVERY_FACTOR),
 )
 def test_truncated_on_every_graph(cls, graph, seed):
     rng = np.random.default_rng(seed)
@@ -206,7 +210,10 @@ def test_truncated_with_other_parameters(cls, parameters, title, seed):
 
 @pytest.mark.parametrize("max_iter", [2] if config.DISABLE_JIT else [1, 3])
 @pytest.mark.parametrize(
-    "cls, graph", zoo.askable(INFERENCE, some("chain_untied", "star_tied", "lonely_cycle", "lattice_2x2"))
+    "cls, graph",
+    zoo.askable(
+        INFERENCE, some("chain_untied", "star_tied", "lonely_cycle", "lattice_2x2", "cycle_of_triples")
+    ),
 )
 def test_truncated_with_forbidden_states(cls, graph, max_iter, seed):
     """The derivative is zero at what is forbidden; mean field may have to allow a forbidden pair."""
@@ -217,7 +224,7 @@ def test_truncated_with_forbidden_states(cls, graph, max_iter, seed):
 
 
 @pytest.mark.parametrize(
-    "cls, graph", zoo.askable(INFERENCE, some("isolated", "chains", "equal_lattices", "mixed"))
+    "cls, graph", zoo.askable(INFERENCE, some("isolated", "chains", "equal_lattices", "mixed", "everything"))
 )
 def test_batch_is_its_examples_bit_for_bit(cls, graph, seed):
     rng = np.random.default_rng(seed)
@@ -229,7 +236,7 @@ def test_batch_is_its_examples_bit_for_bit(cls, graph, seed):
         )
         for e, (one, potentials) in enumerate(zoo.split(graph, theta)):
             nodes, edges, tables = (
-                slice(ptr[e], ptr[e + 1]) for ptr in (graph.node_ptr, graph.edge_ptr, graph.table_ptr)
+                slice(ptr[e], ptr[e + 1]) for ptr in (graph.node_ptr, graph.belief_rows, graph.entry_rows)
             )
             beliefs = inference.forward(one, potentials, edges=True, tape=True)
             alone = inference.backward(
@@ -306,7 +313,8 @@ def test_backward_is_linear_and_leaves_no_trace(cls, graph, seed):
 
 @pytest.mark.parametrize("tape", [True, False], ids=["tape", "adjoint"])
 @pytest.mark.parametrize(
-    "cls, graph", zoo.askable(ITERATIVE, some("lonely", "star_tied", "cycle_tied", "lattice_2x2", "small"))
+    "cls, graph",
+    zoo.askable(ITERATIVE, some("lonely", "star_tied", "cycle_tied", "lattice_2x2", "small", BATCH)),
 )
 def test_fixed_point(cls, graph, tape, seed):
     rng = np.random.default_rng(seed)
@@ -323,7 +331,7 @@ def test_fixed_point_with_other_parameters(cls, parameters, seed):
     check(inference_for, graph, theta, draw_cotangent(graph, 2, rng), tape=False, atol=1e-8)
 
 
-@pytest.mark.parametrize("cls, graph", zoo.askable(ITERATIVE, some("cycle_tied", "chain")))
+@pytest.mark.parametrize("cls, graph", zoo.askable(ITERATIVE, some("cycle_tied", "chain", "hypertree")))
 def test_fixed_point_with_forbidden_states(cls, graph, seed):
     rng = np.random.default_rng(seed)
     draw = zoo.forbidden if cls.exact_on else zoo.forbidden_unary
@@ -332,16 +340,17 @@ def test_fixed_point_with_forbidden_states(cls, graph, seed):
 
 
 @pytest.mark.parametrize("tape", [True, False], ids=["tape", "adjoint"])
-@pytest.mark.parametrize("cls, graph", zoo.askable(INFERENCE, zoo.FEW))
+@pytest.mark.parametrize("cls, graph", zoo.askable(INFERENCE, zoo.FEW | some("markov_mesh", "everything")))
 def test_derivative_of_log_z_is_mu_where_it_is_stationary(cls, graph, tape, seed):
     theta = zoo.normal(graph, 2, np.random.default_rng(seed), strength=0.4)
     inference = zoo.build(cls, **FIXED_POINT)
     beliefs = inference.forward(graph, theta, edges=True, tape=tape)
     d_log_z = np.arange(1.0, graph.n_examples + 1)
     gradient = inference.backward(beliefs, d_log_z=d_log_z)
-    tables = np.zeros_like(theta.tables)
-    for e, table in enumerate(graph.edge_table):
-        tables[table] += beliefs.edge_mu[e] * d_log_z[graph.edge_example[e]]
+    weight = np.zeros(len(beliefs.edge_mu))
+    for e in range(graph.n_examples):
+        weight[graph.belief_rows[e] : graph.belief_rows[e + 1]] = d_log_z[e]
+    tables = sum_by_table(graph, (beliefs.edge_mu.T * weight).T)
     assert_allclose(gradient.unary, beliefs.mu * d_log_z[graph.node_example, None], rtol=0, atol=1e-9)
     assert_allclose(gradient.tables, tables, rtol=0, atol=1e-9)
 
@@ -350,7 +359,7 @@ def test_derivative_of_log_z_is_mu_where_it_is_stationary(cls, graph, tape, seed
 
 
 @pytest.mark.parametrize("potentials", ["normal", "constant"])
-@pytest.mark.parametrize("cls, graph", zoo.askable(MAXIMISING, zoo.FEW))
+@pytest.mark.parametrize("cls, graph", zoo.askable(MAXIMISING, zoo.FEW | some("everything")))
 def test_maximum_has_the_indicator_for_derivative(cls, graph, potentials, seed):
     rng = np.random.default_rng(seed)
     theta = zoo.POTENTIALS[potentials](graph, 3, rng)
@@ -362,8 +371,9 @@ def test_maximum_has_the_indicator_for_derivative(cls, graph, potentials, seed):
     expected = Potentials(np.zeros_like(theta.unary), np.zeros_like(theta.tables))
     for i, example in enumerate(graph.node_example):
         expected.unary[i, x[i]] += cotangent.d_log_z[example]
-    for e, (i, j) in enumerate(graph.edges):
-        expected.tables[graph.edge_table[e], x[i], x[j]] += cotangent.d_log_z[graph.edge_example[e]]
+    for e, scope in enumerate(reference.links(graph)[0]):
+        table = reference.table_of(graph, expected, e)
+        table[tuple(x[i] for i in scope)] += cotangent.d_log_z[graph.edge_example[e]]
     assert_allclose(gradient.unary, expected.unary, rtol=0, atol=1e-12)
     assert_allclose(gradient.tables, expected.tables, rtol=0, atol=1e-12)
     for part in inference.backward(beliefs, d_mu=cotangent.d_mu):
@@ -381,7 +391,8 @@ def strategies(*titles):
         if "mode" in cls().get_params():
             modes += [("truncated", truncated), ("truncated", fixed_point), ("fixed_point", fixed_point)]
         for (mode, parameters), case in product(modes, zoo.askable(INFERENCE, some(*titles))):
-            if zoo.claimed(cls, zoo.build(case.values[0], **parameters)):
+            layout = case.values[1].layout
+            if zoo.claimed(cls, zoo.build(case.values[0], **parameters), layout):
                 stops = "truncated" if parameters is truncated else "converged"
                 title = f"{name}-{mode}-{stops}-{case.id}"
                 strategy = zoo.build(cls, mode=mode, tol=1e-10)
@@ -391,7 +402,9 @@ def strategies(*titles):
 
 @pytest.mark.parametrize(
     "cls, graph, strategy, parameters",
-    strategies("cycle_tied") if config.DISABLE_JIT else strategies("lonely", "cycle_tied", "small"),
+    strategies("cycle_tied", "overlap")
+    if config.DISABLE_JIT
+    else strategies("lonely", "cycle_tied", "small", "everything"),
 )
 def test_strategy(cls, graph, strategy, parameters, seed):
     rng = np.random.default_rng(seed)
@@ -405,6 +418,45 @@ def test_strategy(cls, graph, strategy, parameters, seed):
 def test_adjoint_of_a_truncated_inference_is_refused(name):
     with pytest.raises(ValueError, match=rf"fixed_point.*{ITERATIVE[name].__name__}.*tol"):
         GRADIENTS["backprop"](mode="fixed_point").wrap(ITERATIVE[name](tol=0.0))
+
+
+@pytest.mark.parametrize("name", GRADIENTS)
+def test_strategy_refuses_layouts_it_does_not_claim(name):
+    graph = zoo.FACTORS["triple"]
+    wrapped = GRADIENTS[name]().wrap(INFERENCE["trw"](max_iter=200, tol=1e-6))
+    if "factor" in GRADIENTS[name].layouts:
+        assert wrapped.forward(graph, zoo.constant(graph, None, None)).converged.all()
+    else:
+        with pytest.raises(
+            ValueError, match=f"{GRADIENTS[name].__name__} takes .*'pairwise'.*take 'backprop'"
+        ):
+            wrapped.forward(graph, zoo.constant(graph, None, None))
+
+
+# Some nodes maximised, others summed out
+
+
+@pytest.mark.parametrize(
+    "cls, graph",
+    zoo.askable(
+        {name: cls for name, cls in INFERENCE.items() if "mixed" in cls.tasks},
+        some("lonely", "cycle_tied", "hypertree", BATCH),
+    ),
+)
+def test_mixed_is_differentiated_at_its_choice(cls, graph, seed):
+    """What was chosen does not move; the rest is the sum-product inference that is left."""
+    rng = np.random.default_rng(seed)
+    theta, cotangent = zoo.normal(graph, 2, rng), draw_cotangent(graph, 2, rng)
+    tau = np.arange(graph.n_nodes) % 2 * 1.0
+    inference = zoo.build(cls, max_iter=3)
+    beliefs = inference.forward(graph, theta, tau, edges=True, tape=True)
+    gradient = inference.backward(beliefs, **cotangent._asdict())
+
+    def value(g, t):
+        found = inference.forward(g, t, np.resize(tau, g.n_nodes), edges=True)
+        return value_of(cotangent, lambda *_: found)(g, t)
+
+    check_gradient(gradient, value, graph, theta)
 
 
 @pytest.mark.parametrize("cls, graph, strategy, parameters", strategies("lonely", "lattice_2x2"))

@@ -22,7 +22,7 @@ from loss_definitions import (
 from numba import config
 from numpy.testing import assert_allclose, assert_array_equal
 
-from skcrf.graph import pack
+from skcrf.graph import Potentials, factor_potentials, from_factors, pack
 from skcrf.inference import INFERENCE
 from skcrf.losses import LOSSES
 
@@ -35,12 +35,27 @@ FORBIDDEN = (
 )
 
 
+#: Of several arities, with hidden nodes in the middle of factors.
+FACTORS = ("triple", "overlap") if config.DISABLE_JIT else ("hypertree", "four_and_pairs", "everything")
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_refuses_layouts_it_does_not_claim(loss):
+    graph = zoo.FACTORS["triple"]
+    ask = wrapped(INFERENCE["bp"]), graph, zoo.constant(graph, None, None), np.zeros(3, dtype=np.int64)
+    if takes(loss, graph):
+        assert np.isfinite(LOSSES[loss]()(*ask)[0]).all()
+    else:
+        with pytest.raises(ValueError, match=f"{LOSSES[loss].__name__} takes .*'factor'"):
+            LOSSES[loss]()(*ask)
+
+
 def test_every_loss_has_a_definition():
     for names, needs in ((OF_MARGINALS, {"mu"}), (OF_LOG_Z, {"log_z"}), (OF_THETA, set())):
         assert set(names) == {name for name, cls in LOSSES.items() if cls.needs == needs}
 
 
-@pytest.mark.parametrize("loss, cls, graphs", asked(*zoo.FEW, "chains", "lattices_untied"))
+@pytest.mark.parametrize("loss, cls, graphs", asked(*zoo.FEW, "chains", "lattices_untied", *FACTORS))
 def test_value_is_the_definition(loss, cls, graphs, seed):
     rng = np.random.default_rng(seed)
     inference = zoo.build(cls, **TRUNCATED)
@@ -58,8 +73,12 @@ def test_value_is_the_definition(loss, cls, graphs, seed):
 @pytest.mark.parametrize("potentials", ["normal", "attractive", "forbidden"])
 @pytest.mark.parametrize(
     "loss, cls, graphs",
-    [case for case in asked(*zoo.FEW, "packed_twice") if case.values[1].exact_on == "any"]
-    + [case for case in asked("chain", "star", "packed_twice") if case.values[1].exact_on == "forest"],
+    [case for case in asked(*zoo.FEW, "packed_twice", *FACTORS) if case.values[1].exact_on == "any"]
+    + [
+        case
+        for case in asked("chain", "star", "packed_twice", "hypertree")
+        if case.values[1].exact_on == "forest"
+    ],
 )
 def test_exact_inference_gives_the_exact_loss(loss, cls, graphs, potentials, seed):
     rng = np.random.default_rng(seed)
@@ -91,7 +110,7 @@ def check(loss, inference, graph, theta, y, **tolerances):
 
 
 @pytest.mark.parametrize(
-    "loss, cls, graphs", asked("single", "lonely", "star_tied", "cycle_tied", "lattice_2x2")
+    "loss, cls, graphs", asked("single", "lonely", "star_tied", "cycle_tied", "lattice_2x2", *FACTORS)
 )
 def test_gradient_through_truncated_inference(loss, cls, graphs, seed):
     rng = np.random.default_rng(seed)
@@ -113,7 +132,9 @@ def test_gradient_of_a_batch_with_three_states(loss, cls, graphs, seed):
             check(loss, wrapped(cls, **TRUNCATED), graph, theta, y)
 
 
-@pytest.mark.parametrize("loss, cls, graph", cases("cycle_tied", "lonely", "lattice_1x3_diagonal"))
+@pytest.mark.parametrize(
+    "loss, cls, graph", cases("cycle_tied", "lonely", "lattice_1x3_diagonal", FACTORS[0])
+)
 def test_gradient_at_the_fixed_point(loss, cls, graph, seed):
     rng = np.random.default_rng(seed)
     theta = zoo.normal(graph, 2, rng, strength=0.4)
@@ -130,7 +151,7 @@ def test_gradient_with_forbidden_states(loss, cls, graph, seed):
     check(loss, wrapped(cls, **TRUNCATED), graph, theta, y)
 
 
-@pytest.mark.parametrize("loss, cls, graph", cases("mixed", "chains", "lattices"))
+@pytest.mark.parametrize("loss, cls, graph", cases("mixed", "chains", "lattices", "forests"))
 def test_hidden_examples_cost_nothing(loss, cls, graph, seed):
     rng = np.random.default_rng(seed)
     theta = zoo.normal(graph, 3, rng)
@@ -140,14 +161,16 @@ def test_hidden_examples_cost_nothing(loss, cls, graph, seed):
     assert abs(value[1]) < 1e-12
     assert (np.abs(np.delete(value, 1)) > 1e-3).all()
     assert_allclose(gradient.unary[graph.node_example == 1], 0, rtol=0, atol=1e-12)
-    assert_allclose(gradient.tables[graph.table_example == 1], 0, rtol=0, atol=1e-12)
+    assert_allclose(gradient.tables[graph.examples_of["entry"] == 1], 0, rtol=0, atol=1e-12)
     nothing, gradient, _ = LOSSES[loss]()(wrapped(cls, **TRUNCATED), graph, theta, np.full_like(y, -1))
     assert_allclose(nothing, 0, rtol=0, atol=1e-12)
     for part in gradient:
         assert_allclose(part, 0, rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("loss, cls, graph", cases("mixed", "chains", "equal_lattices", "lattices"))
+@pytest.mark.parametrize(
+    "loss, cls, graph", cases("mixed", "chains", "equal_lattices", "lattices", "everything")
+)
 def test_batch_is_its_examples_bit_for_bit(loss, cls, graph, seed):
     rng = np.random.default_rng(seed)
     theta = zoo.normal(graph, 2, rng)
@@ -159,12 +182,13 @@ def test_batch_is_its_examples_bit_for_bit(loss, cls, graph, seed):
             own = LOSSES[loss]()(inference, one, potentials, y[graph.node_example == e])
             assert_array_equal(own[0], value[e : e + 1])
             assert_array_equal(own[1].unary, gradient.unary[graph.node_example == e])
-            assert_array_equal(own[1].tables, gradient.tables[graph.table_example == e])
+            assert_array_equal(own[1].tables, gradient.tables[graph.examples_of["entry"] == e])
             assert_array_equal(own[2], converged[e : e + 1])
 
 
 @pytest.mark.parametrize(
-    "loss, cls, graph", [case for case in cases("mixed", "chains") if LOSSES[case.values[0]].site_weighted]
+    "loss, cls, graph",
+    [case for case in cases("mixed", "chains", "everything") if LOSSES[case.values[0]].site_weighted],
 )
 def test_site_weights_are_linear(loss, cls, graph, seed):
     rng = np.random.default_rng(seed)
@@ -220,6 +244,35 @@ def test_not_converging_is_told_by_example(loss, name, labelled, seed):
     assert_array_equal(converged, [True, not LOSSES[loss].needs])
     assert np.isfinite(value).all()
     assert all(np.isfinite(part).all() for part in gradient)
+
+
+@pytest.mark.parametrize("loss", OF_LOG_Z)
+def test_free_field_of_a_directed_model_needs_no_inference(loss, seed):
+    """Its probabilities sum to 1; beside a model of another kind, each is what it is alone."""
+    rng = np.random.default_rng(seed)
+    parent, child = rng.dirichlet(np.ones(2)), rng.dirichlet(np.ones(3), size=2)
+    directed, y = from_factors([2, 3], [(0,), (0, 1)], normalised=True), np.array([1, 2])
+    theta = factor_potentials(directed, [np.log(parent), np.log(child)])
+
+    class Silent(INFERENCE["trw"]):
+        """Has nothing to say."""
+
+        def forward(self, *args, **options):
+            raise AssertionError("No inference is needed.")
+
+    value, gradient, converged = LOSSES[loss]()(wrapped(Silent), directed, theta, y)
+    assert_allclose(value, -np.log(parent[1] * child[1, 2]), rtol=1e-12)
+    assert_allclose(gradient.tables, [0, -1, 0, 0, 0, 0, 0, -1], rtol=0, atol=1e-12)
+    assert converged.all()
+
+    inference, other = wrapped(INFERENCE["trw"], max_iter=2), zoo.FACTORS["overlap"]
+    other_theta, other_y = zoo.normal(other, None, rng), np.array([0, -1, 1])
+    alone = LOSSES[loss]()(inference, other, other_theta, other_y)
+    padded = np.pad(other_theta.unary, [(0, 0), (0, 1)], constant_values=-np.inf)
+    both = Potentials(np.vstack([theta.unary, padded]), np.append(theta.tables, other_theta.tables))
+    values, gradients, _ = LOSSES[loss]()(inference, pack([directed, other]), both, np.append(y, other_y))
+    assert_allclose(values, [*value, *alone[0]], rtol=1e-12)
+    assert_allclose(gradients.tables, np.append(gradient.tables, alone[1].tables), rtol=0, atol=1e-12)
 
 
 # ---------------------------------------------------------------------------------------- claims

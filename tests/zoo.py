@@ -90,6 +90,12 @@ FACTOR_PARTS = {
     "everything": [FACTOR_SINGLES[name] for name in ("overlap", "single_and_none", "cycle_of_triples")],
 }
 FACTORS = FACTOR_SINGLES | {name: pack(graphs) for name, graphs in FACTOR_PARTS.items()}
+_PLAIN_FACTORS = ("single_and_none", "hypertree", "four_at_once", "everything")
+EVERY_FACTOR = {name: FACTORS[name] for name in _PLAIN_FACTORS} if config.DISABLE_JIT else FACTORS
+
+#: All graphs of both layouts, and those on which something is claimed of every graph.
+ALL = GRAPHS | FACTORS
+ANY = EVERY | EVERY_FACTOR
 
 #: A few that between them have everything: for checks that cost more.
 FEW = {
@@ -125,13 +131,18 @@ def normal(graph, n_states, rng, *, strength=1.0):
 def attractive(graph, n_states, rng, *, strength=1.0):
     """Draw potentials in which neighbours like to agree."""
     theta = normal(graph, n_states, rng, strength=0.1 * strength)
+    if isinstance(graph, FactorGraph):
+        for table in {graph.edge_table[e]: table_of(graph, theta, e) for e in range(graph.n_edges)}.values():
+            for x in range(min(table.shape, default=0)):
+                table[(x,) * table.ndim] += strength
+        return theta
     return theta._replace(tables=theta.tables + strength * np.eye(n_states))
 
 
 def forbidden(graph, n_states, rng, *, strength=1.0, share=0.4):
     """Draw potentials with a share of -inf that leaves at least one configuration possible."""
     theta = normal(graph, n_states, rng, strength=strength)
-    x = labels(graph, n_states, rng)
+    x = rng.integers(getattr(graph, "cards", n_states), size=graph.n_nodes)
     unary_off = rng.random(theta.unary.shape) < share
     unary_off[np.arange(graph.n_nodes), x] = False
     tables_off = rng.random(theta.tables.shape) < share
@@ -179,9 +190,19 @@ def possible_labels(graph, theta, rng, *, hidden=0.0):
 
 def asked(cls, graphs):
     """Those of the graphs that a method does not refuse."""
+    graphs = {title: graph for title, graph in graphs.items() if graph.layout in cls.layouts}
     if "max_iter" in cls().get_params() or cls.exact_on == "any":
         return graphs
     return {title: graph for title, graph in graphs.items() if is_forest(graph)}
+
+
+def with_states(graphs, *counts):
+    """List title, graph and number of states, with each of the counts unless the graph has its own."""
+    return [
+        (title, graph, n_states)
+        for title, graph in graphs.items()
+        for n_states in ([int(graph.cards.max())] if isinstance(graph, FactorGraph) else counts)
+    ]
 
 
 def askable(methods, graphs):
@@ -208,14 +229,21 @@ def build(cls, **parameters):
     return cls(**{name: value for name, value in parameters.items() if name in cls().get_params()})
 
 
-def claimed(strategy, inference):
+def claimed(strategy, inference, layout="pairwise"):
     """Whether a gradient strategy, or its class, claims to differentiate an inference."""
+    if layout not in strategy.layouts:
+        return False
     truncated = getattr(inference, "tol", None) == 0
     return (strategy.truncates or not truncated) and (inference.has_curvature or not strategy.needs_curvature)
 
 
 def split(graph, theta):
     """Take a batch of single examples apart, the opposite of `pack`; a list of (graph, theta)."""
+    if isinstance(graph, FactorGraph):
+        parts = next(parts for name, parts in FACTOR_PARTS.items() if FACTORS[name] is graph)
+        starts = [np.cumsum([part.sizes[of] for part in parts])[:-1] for of in ("node", "entry")]
+        thetas = zip(*(np.split(*each) for each in zip(theta, starts, strict=True)), strict=True)
+        return [(part, Potentials(*one)) for part, one in zip(parts, thetas, strict=True)]
     examples = []
     for e in range(graph.n_examples):
         nodes = slice(graph.node_ptr[e], graph.node_ptr[e + 1])

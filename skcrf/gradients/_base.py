@@ -1,13 +1,23 @@
 """Gradient strategies: inferences whose `backward` is obtained in a chosen way, wrapping another."""
 
 from abc import abstractmethod
+from math import prod
 from typing import NamedTuple
 
 import numpy as np
 from sklearn.base import clone
 
 from skcrf._numerics import kernel_array, max_abs_by_part
-from skcrf.graph import Graph, Potentials, canonical, scaled, sum_by_table
+from skcrf.graph import (
+    FactorGraph,
+    Graph,
+    Potentials,
+    canonical,
+    over_edges,
+    scaled,
+    sum_by_edge,
+    sum_by_table,
+)
 from skcrf.inference import BaseInference, Beliefs
 
 
@@ -112,7 +122,7 @@ class Asked(NamedTuple):
 
     Attributes
     ----------
-    graph : Graph
+    graph : Graph or FactorGraph
         Structure.
     theta : Potentials
         Potentials.
@@ -120,7 +130,7 @@ class Asked(NamedTuple):
         The answer of the wrapped inference.
     """
 
-    graph: Graph
+    graph: Graph | FactorGraph
     theta: Potentials
     beliefs: Beliefs
 
@@ -170,7 +180,7 @@ class StationaryGradient(BaseGradient):
         if (moved & answer.converged).any():
             parts.append(self._response(asked, *only(graph, answer.converged, d_mu, d_edge_mu)))
         if (moved & ~answer.converged).any():
-            parts.append(alone(graph, answer, *only(graph, ~answer.converged, d_mu, d_edge_mu)))
+            parts.append(alone(asked, *only(graph, ~answer.converged, d_mu, d_edge_mu)))
         for part in parts:
             d_theta = Potentials(*map(np.add, d_theta, part))
         return d_theta
@@ -187,7 +197,7 @@ def _answer(beliefs):
     return beliefs.state.beliefs if isinstance(beliefs.state, Asked) else beliefs
 
 
-def largest_by_example(graph, unary, edges, ptr=None):
+def largest_by_example(graph, unary, rows, ptr=None):
     """Find the largest size of a number of each example.
 
     Parameters
@@ -196,7 +206,7 @@ def largest_by_example(graph, unary, edges, ptr=None):
         Structure.
     unary : ndarray of shape (n_nodes, n_states)
         Numbers of nodes.
-    edges : ndarray of shape (n, n_states, n_states) or None
+    rows : ndarray of shape (n, ...) or None
         Numbers of edges, or of tables.
     ptr : ndarray of shape (n_examples + 1,), default=None
         Where those of each example start; None for edges.
@@ -207,10 +217,10 @@ def largest_by_example(graph, unary, edges, ptr=None):
         The maxima.
     """
     largest = max_abs_by_part(unary, graph.node_ptr)
-    if edges is None:
+    if rows is None:
         return largest
-    ptr = graph.edge_ptr if ptr is None else ptr
-    return np.maximum(largest, max_abs_by_part(edges.reshape(len(edges), unary.shape[1] ** 2), ptr))
+    ptr = graph.belief_rows if ptr is None else ptr
+    return np.maximum(largest, max_abs_by_part(rows.reshape(len(rows), prod(rows.shape[1:])), ptr))
 
 
 def only(graph, examples, d_mu, d_edge_mu):
@@ -236,19 +246,17 @@ def only(graph, examples, d_mu, d_edge_mu):
         return d_mu, d_edge_mu
     d_mu = np.where(examples[graph.node_example, None], d_mu, 0.0)
     if d_edge_mu is not None:
-        d_edge_mu = np.where(examples[graph.edge_example, None, None], d_edge_mu, 0.0)
+        d_edge_mu = np.where(over_edges(graph, examples[graph.edge_example]), d_edge_mu, 0.0)
     return d_mu, d_edge_mu
 
 
-def alone(graph, beliefs, d_mu, d_edge_mu):
+def alone(asked, d_mu, d_edge_mu):
     """Differentiate as if every node and every edge were the whole field.
 
     Parameters
     ----------
-    graph : Graph
-        Structure.
-    beliefs : Beliefs
-        Marginals, those of edges too if they have a derivative.
+    asked : Asked
+        A question and its answer, with the marginals of edges if they have a derivative.
     d_mu : ndarray of shape (n_nodes, n_states)
         Derivative of some value with respect to the node marginals.
     d_edge_mu : ndarray of shape (n_edges, n_states, n_states) or None
@@ -259,9 +267,10 @@ def alone(graph, beliefs, d_mu, d_edge_mu):
     d_theta : Potentials
         What theta has to do with it directly.
     """
+    graph, theta, beliefs = asked
     mu, edge_mu = beliefs.mu, beliefs.edge_mu
     unary = mu * (d_mu - (mu * d_mu).sum(axis=1, keepdims=True))
     if d_edge_mu is None:
-        return Potentials(unary, np.zeros((graph.n_tables, mu.shape[1], mu.shape[1])))
-    means = np.einsum("exz,exz->e", edge_mu, d_edge_mu)[:, None, None]
+        return Potentials(unary, np.zeros_like(theta.tables))
+    means = over_edges(graph, sum_by_edge(graph, edge_mu * d_edge_mu))
     return Potentials(unary, sum_by_table(graph, edge_mu * (d_edge_mu - means)))

@@ -7,7 +7,17 @@ from sklearn.base import clone
 from sklearn.utils._param_validation import Interval, Options
 
 from skcrf.gradients._base import StationaryGradient, alone, largest_by_example, only
-from skcrf.graph import Potentials, scaled, select, sum_by_example, sum_by_table
+from skcrf.graph import (
+    Potentials,
+    over_edges,
+    scaled,
+    select,
+    sum_by_edge,
+    sum_by_example,
+    sum_by_table,
+    tables_of_edges,
+    untied,
+)
 
 # Where to look, in steps, and what it counts: the differences of D13 section 6.
 _DIFFERENCES = {
@@ -81,7 +91,7 @@ class Perturbation(StationaryGradient):
         response = scaled(graph, response, (~lost).astype(np.float64))
         for left in (only(graph, lost, *given) if lost.any() else None, rest):
             if left is not None:
-                response = Potentials(*map(np.add, response, alone(graph, beliefs, *left)))
+                response = Potentials(*map(np.add, response, alone(asked, *left)))
         return response
 
     def _differences(self, asked, d_mu, d_edge_mu):
@@ -118,9 +128,9 @@ class Perturbation(StationaryGradient):
         """Difference the statistics of examples that took as many iterations; `centre` are those at theta."""
         own, tables = graph, theta.tables
         if d_edge_mu is not None:  # it differs from edge to edge, and so does what is added to theta
-            own, tables = _untied(graph), theta.tables[graph.edge_table]
+            own, tables = untied(graph), tables_of_edges(graph, theta.tables)
         step = self._step(graph, theta, d_mu, d_edge_mu)
-        by_node, by_edge = step[graph.node_example, None], step[graph.edge_example, None, None]
+        by_node, by_edge = step[graph.node_example, None], over_edges(graph, step[graph.edge_example])
         total = Potentials(np.zeros_like(theta.unary), np.zeros_like(theta.tables))
         for offset, weight in _DIFFERENCES[self.sides]:
             found = centre
@@ -137,15 +147,9 @@ class Perturbation(StationaryGradient):
     def _step(self, graph, theta, d_mu, d_edge_mu):
         """The step of each example, so that they do not influence each other."""
         finite = Potentials(*(np.where(np.isfinite(part), part, 0.0) for part in theta))
-        size = 1.0 + largest_by_example(graph, *finite, graph.table_ptr)
+        size = 1.0 + largest_by_example(graph, *finite, graph.entry_rows)
         scale = self.multiplier * np.finfo(np.float64).eps ** (1 / 3)
         return scale * size / largest_by_example(graph, d_mu, d_edge_mu)
-
-
-def _untied(graph):
-    """Give every edge a table of its own."""
-    own = {"table_ptr": graph.edge_ptr, "edge_table": np.arange(graph.n_edges)}
-    return graph._replace(table_group=graph.table_group[graph.edge_table], **own)
 
 
 def _total(graph, beliefs, d_mu, d_edge_mu):
@@ -153,7 +157,7 @@ def _total(graph, beliefs, d_mu, d_edge_mu):
     by_node = (beliefs.mu * np.abs(d_mu)).sum(axis=1)
     total = sum_by_example(by_node, graph.node_example, graph)
     if d_edge_mu is not None:
-        by_edge = np.einsum("exz,exz->e", beliefs.edge_mu, np.abs(d_edge_mu))
+        by_edge = sum_by_edge(graph, beliefs.edge_mu * np.abs(d_edge_mu))
         total += sum_by_example(by_edge, graph.edge_example, graph)
     return total
 
@@ -171,7 +175,7 @@ def _within_reach(graph, beliefs, d_mu, d_edge_mu):
     cut, rest = _clipped(d_mu, most[graph.node_example, None] * (beliefs.mu > 0))
     edge_cut, edge_rest = None, None
     if d_edge_mu is not None:
-        limit = most[graph.edge_example, None, None] * (beliefs.edge_mu > 0)
+        limit = over_edges(graph, most[graph.edge_example]) * (beliefs.edge_mu > 0)
         edge_cut, edge_rest = _clipped(d_edge_mu, limit)
     something = rest.any() or (edge_rest is not None and edge_rest.any())
     return (cut, edge_cut), (rest, edge_rest) if something else None

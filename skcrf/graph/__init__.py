@@ -16,12 +16,15 @@ from skcrf.graph._potentials import (
     canonical,
     clamp,
     outer,
+    over_edges,
     scaled,
     score,
     score_vjp,
+    sum_by_edge,
     sum_by_example,
     sum_by_node,
     sum_by_table,
+    tables_of_edges,
 )
 from skcrf.graph._structure import (
     OFFSETS,
@@ -32,6 +35,7 @@ from skcrf.graph._structure import (
     isolated,
     lattice,
     mesh,
+    untied,
     without_edges,
 )
 
@@ -57,14 +61,18 @@ __all__ = [
     "lattice",
     "mesh",
     "outer",
+    "over_edges",
     "pack",
     "scaled",
     "score",
     "score_vjp",
     "select",
+    "sum_by_edge",
     "sum_by_example",
     "sum_by_node",
     "sum_by_table",
+    "tables_of_edges",
     "topological_order",
+    "untied",
     "without_edges",
 ]

@@ -5,7 +5,18 @@ import numpy as np
 from skcrf._numerics import kernel, kernel_array
 from skcrf.graph._factors import FactorGraph
 from skcrf.graph._packing import owner
-from skcrf.graph._potentials import Potentials, outer, scaled, score, score_vjp, sum_by_example, sum_by_table
+from skcrf.graph._potentials import (
+    Potentials,
+    outer,
+    over_edges,
+    scaled,
+    score,
+    score_vjp,
+    sum_by_edge,
+    sum_by_example,
+    sum_by_table,
+    tables_of_edges,
+)
 
 
 def factor_potentials(graph, tables, unary=None):
@@ -66,11 +77,31 @@ def _(graph: FactorGraph, theta, scale):
     return Potentials(theta.unary * scale[graph.node_example, None], theta.tables * of_tables)
 
 
+def _entries(graph):
+    """The entry of a table that each entry of a factor's marginal belongs to."""
+    shift = graph.entry_ptr[graph.edge_table] - graph.belief_ptr[:-1]
+    return np.arange(graph.belief_ptr[-1]) + over_edges(graph, shift)
+
+
 @sum_by_table.register
 def _(graph: FactorGraph, values):
-    shift = graph.entry_ptr[graph.edge_table] - graph.belief_ptr[:-1]
-    entries = np.arange(len(values)) + np.repeat(shift, np.diff(graph.belief_ptr))
+    entries = _entries(graph)
     return np.bincount(entries, weights=values, minlength=graph.entry_ptr[-1]).astype(np.float64)
+
+
+@tables_of_edges.register
+def _(graph: FactorGraph, tables):
+    return tables[_entries(graph)]
+
+
+@sum_by_edge.register
+def _(graph: FactorGraph, values):
+    return np.add.reduceat(values, graph.belief_ptr[:-1]) if len(values) else np.zeros(0)
+
+
+@over_edges.register
+def _(graph: FactorGraph, values):
+    return np.repeat(values, np.diff(graph.belief_ptr))
 
 
 @outer.register

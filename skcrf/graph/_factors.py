@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from skcrf.graph._packing import canonical_graph, owner
-from skcrf.graph._structure import Graph, without_edges
+from skcrf.graph._structure import Graph, untied, without_edges
 
 
 class FactorGraph(NamedTuple):
@@ -101,6 +101,16 @@ class FactorGraph(NamedTuple):
     node_example = Graph.node_example
     edge_example = Graph.edge_example
     table_example = Graph.table_example
+
+    @property
+    def entry_rows(self):
+        """ndarray of shape (n_examples + 1,): where the tables of each example start in potentials."""
+        return self.entry_ptr[self.table_ptr]
+
+    @property
+    def belief_rows(self):
+        """ndarray of shape (n_examples + 1,): where those of each example start in marginals of factors."""
+        return self.belief_ptr[self.edge_ptr]
 
     @property
     def sizes(self):
@@ -278,6 +288,11 @@ def as_factors(graph, n_states):
             normalised=np.zeros(graph.n_examples),
         )
     )
+
+
+@untied.register
+def _(graph: FactorGraph):
+    return untied.dispatch(Graph)(graph)._replace(entry_ptr=graph.belief_ptr)
 
 
 @without_edges.register

@@ -228,6 +228,63 @@ def sum_by_table(graph, values):
     return sums.astype(np.float64).reshape(graph.n_tables, *values.shape[1:])
 
 
+@singledispatch
+def tables_of_edges(graph, tables):
+    """Repeat tables for the edges that share them; `sum_by_table` is the adjoint.
+
+    Parameters
+    ----------
+    graph : Graph
+        The batch.
+    tables : ndarray of shape (n_tables, n_states, n_states)
+        One table a table.
+
+    Returns
+    -------
+    values : ndarray of shape (n_edges, n_states, n_states)
+        One table an edge.
+    """
+    return tables[graph.edge_table]
+
+
+@singledispatch
+def sum_by_edge(graph, values):
+    """Sum over the pairs of states of each edge.
+
+    Parameters
+    ----------
+    graph : Graph
+        The batch.
+    values : ndarray of shape (n_edges, n_states, n_states)
+        One table an edge.
+
+    Returns
+    -------
+    sums : ndarray of shape (n_edges,)
+        One sum an edge.
+    """
+    return values.sum(axis=(1, 2))
+
+
+@singledispatch
+def over_edges(graph, values):
+    """Give what edges have the layout of their marginals.
+
+    Parameters
+    ----------
+    graph : Graph
+        The batch.
+    values : ndarray of shape (n_edges,)
+        One number an edge.
+
+    Returns
+    -------
+    values : ndarray of shape (n_edges, 1, 1)
+        The same for all pairs of states.
+    """
+    return values[:, None, None]
+
+
 def sum_by_example(values, example, graph):
     """Sum values over each example, in order, so that the sum does not depend on the packing.
 

@@ -117,8 +117,18 @@ class Graph(NamedTuple):
 
     @property
     def normalised(self):
-        """ndarray of shape (n_examples,): 0, since log_z is not known beforehand."""
+        """ndarray of shape (n_examples,): zeros, as tables of edges are no conditional distributions."""
         return np.zeros(self.n_examples, dtype=np.int64)
+
+    @property
+    def entry_rows(self):
+        """ndarray of shape (n_examples + 1,): where the tables of each example start in potentials."""
+        return self.table_ptr
+
+    @property
+    def belief_rows(self):
+        """ndarray of shape (n_examples + 1,): where those of each example start in marginals of edges."""
+        return self.edge_ptr
 
     @property
     def node_example(self):
@@ -320,6 +330,24 @@ def isolated(n_examples):
         table_ptr=no_edges,
         shapes=np.ones((n_examples, 2), dtype=np.int64),
     )
+
+
+@singledispatch
+def untied(graph):
+    """Give every edge a table of its own.
+
+    Parameters
+    ----------
+    graph : Graph
+        Any graph.
+
+    Returns
+    -------
+    graph : Graph
+        The same, for potentials whose tables are as `tables_of_edges` repeats them.
+    """
+    own = {"table_ptr": graph.edge_ptr, "edge_table": np.arange(graph.n_edges)}
+    return graph._replace(table_group=graph.table_group[graph.edge_table], **own)
 
 
 @singledispatch

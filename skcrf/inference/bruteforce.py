@@ -78,6 +78,7 @@ class BruteForce(BaseInference):
             log_z[example] = top + np.log(weight.sum())
             p.append(weight / weight.sum())
         mu, factor_mu = self._expectation(graph, n_states, p)
+        mu[maximised] = mu[maximised] > 0  # no rounding where there is one state
         once = np.ones(graph.n_examples, dtype=np.int64)
         state = _State(graph, theta.tables.shape, p)
         edge_mu = factor_mu.reshape(pairs) if edges else None

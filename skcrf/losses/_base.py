@@ -25,7 +25,7 @@ class BaseLoss(BaseEstimator, ABC):
     #: What is asked of the inference, and differentiated: a subset of {"mu", "log_z"}. Where it is empty, the
     #: inference is never called.
     needs = frozenset()
-    #: Graphs that the loss takes: "any", or "lattice" for lattices and graphs without edges.
+    #: Graphs that the loss takes: "any" of any layout, or "lattice" for lattices and graphs without edges.
     graphs = "any"
     #: Whether the loss is a sum over sites, each of which can have a weight.
     site_weighted = False
@@ -60,6 +60,11 @@ class BaseLoss(BaseEstimator, ABC):
         converged : ndarray of shape (n_examples,)
             Whether the inference did; True for losses without one.
         """
+        if self.graphs != "any" and graph.layout != "pairwise":
+            raise ValueError(
+                f"{type(self).__name__} takes lattices alone, but this graph has the layout "
+                f"{graph.layout!r}: take another loss."
+            )
         if site_weight is None or self.site_weighted:
             return self._evaluate(inference, graph, theta, y, site_weight)
         if graph.n_nodes > graph.n_examples:

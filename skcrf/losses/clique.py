@@ -4,8 +4,9 @@ from abc import abstractmethod
 
 import numpy as np
 
-from skcrf.graph import sum_by_example
+from skcrf.graph import over_edges, sum_by_example
 from skcrf.losses._base import BaseLoss
+from skcrf.losses._factor_pieces import known_part
 from skcrf.losses._judges import Smoothed, logistic, quadratic
 
 # Numbers of marginals that are judged at a time: 2 MB, and a few times that for what is computed on the way.
@@ -13,16 +14,16 @@ _TOGETHER = 2**18
 
 
 class CliqueLoss(BaseLoss):
-    """A judge of the marginal of each clique: the edges, and nodes that have none.
+    """A judge of the marginal of each clique: the edges or factors, and nodes that have none.
 
-    An edge with one hidden end is judged by its marginal at the other end; what is all hidden does not count.
+    A clique with hidden nodes is judged by its marginal over the others; what is all hidden does not count.
     """
 
     needs = frozenset({"mu"})
 
     def _evaluate(self, inference, graph, theta, y, site_weight):
         beliefs = inference.forward(graph, theta, edges=True)
-        value, d_edge_mu = self._judge_edges(beliefs.edge_mu, *y[graph.edges.T])
+        value, d_edge_mu = _JUDGES[graph.layout](self, graph, beliefs.edge_mu, y)
         total = sum_by_example(value, graph.edge_example, graph)
         alone = np.flatnonzero((np.diff(graph.incident_ptr) == 0) & (y >= 0))
         d_mu = np.zeros_like(beliefs.mu)
@@ -30,8 +31,25 @@ class CliqueLoss(BaseLoss):
         total += sum_by_example(value, graph.node_example[alone], graph)
         return total, inference.backward(beliefs, d_mu=d_mu, d_edge_mu=d_edge_mu), beliefs.converged
 
-    def _judge_edges(self, edge_mu, first, second):
-        """Judge every edge by those of its ends whose labels, `first` and `second`, are known."""
+    def _judge_factors(self, graph, factor_mu, y):
+        """Judge every factor by its marginal over those of its nodes whose labels are known."""
+        known = known_part(graph, y)
+        value, d_factor_mu = np.zeros(graph.n_edges), np.zeros_like(factor_mu)
+        starts = np.concatenate([[0], np.cumsum(known.sizes)])
+        places = known.place + over_edges(graph, starts[:-1])
+        counted = over_edges(graph, known.sizes > 0)
+        p = np.bincount(places[counted], weights=factor_mu[counted], minlength=starts[-1])
+        d_p = np.zeros(len(p))
+        for size in np.unique(known.sizes[known.sizes > 0]).tolist():
+            together = np.flatnonzero(known.sizes == size)
+            rows = starts[together, None] + np.arange(size)
+            value[together], d_p[rows] = self._judge(p[rows], known.target[together])
+        d_factor_mu[counted] = d_p[places[counted]]
+        return value, d_factor_mu
+
+    def _judge_edges(self, graph, edge_mu, y):
+        """Judge every edge by those of its ends whose labels are known."""
+        first, second = y[graph.edges.T]
         value, d_edge_mu = np.zeros(len(edge_mu)), np.zeros_like(edge_mu)
         size = max(1, _TOGETHER // edge_mu.shape[1] ** 2)
         for start in range(0, len(edge_mu), size):
@@ -55,6 +73,10 @@ class CliqueLoss(BaseLoss):
     @abstractmethod
     def _judge(self, p, target):
         """Judge rows of probabilities (n, m); return the value of each row and its derivative."""
+
+
+# By the layout of the graph.
+_JUDGES = {"pairwise": CliqueLoss._judge_edges, "factor": CliqueLoss._judge_factors}
 
 
 class CliqueLogistic(CliqueLoss):

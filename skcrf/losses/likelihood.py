@@ -110,13 +110,24 @@ def _mean_field_beside(inference):
 def _difference(inference, clamped_inference, graph, theta, y):
     """log_z of the free field minus log_z with the labels clamped (D13 Eq 21), derivative, convergence."""
     counts = (sum_by_example(y >= 0, graph.node_example, graph) > 0).astype(np.float64)
+    free_log_z, d_free, free_converged = _free(inference, graph, theta, counts)
     log_z, d_clamped, converged = _clamped(clamped_inference, graph, theta, y, counts)
-    if graph.normalised.all():  # a directed model, of which the free log_z is 0 whatever theta is
-        return -counts * log_z, Potentials(-d_clamped.unary, -d_clamped.tables), converged
-    free = inference.forward(graph, theta)
-    d_free = inference.backward(free, d_log_z=counts)
     d_theta = Potentials(d_free.unary - d_clamped.unary, d_free.tables - d_clamped.tables)
-    return counts * (free.log_z - log_z), d_theta, free.converged & converged
+    return counts * (free_log_z - log_z), d_theta, free_converged & converged
+
+
+def _free(inference, graph, theta, d_log_z):
+    """log_z of the free field, its derivative, and whether the inference converged.
+
+    The probabilities of a directed model sum to 1, whatever its parameters: that needs no inference.
+    """
+    known = graph.normalised > 0
+    if known.all():
+        none = Potentials(np.zeros_like(theta.unary), np.zeros_like(theta.tables))
+        return np.zeros(graph.n_examples), none, known
+    beliefs = inference.forward(graph, theta)
+    d_theta = inference.backward(beliefs, d_log_z=d_log_z * ~known)
+    return np.where(known, 0.0, beliefs.log_z), d_theta, known | beliefs.converged
 
 
 def _clamped(inference, graph, theta, y, d_log_z):
@@ -126,13 +137,14 @@ def _clamped(inference, graph, theta, y, d_log_z):
     others are in the batch.
     """
     known = sum_by_example(y < 0, graph.node_example, graph) == 0
-    one_hot = np.eye(theta.unary.shape[1])[y]
+    x = np.maximum(y, 0)  # of hidden labels nothing is asked
+    one_hot = np.eye(theta.unary.shape[1])[x]
     if known.all():
-        return score(graph, theta, y), score_vjp(graph, theta, one_hot, d_log_z), known
+        return score(graph, theta, x), score_vjp(graph, theta, one_hot, d_log_z), known
     beliefs = inference.forward(graph, clamp(theta, y))
     d_theta = inference.backward(beliefs, d_log_z=d_log_z * ~known)
     if not known.any():
         return beliefs.log_z, d_theta, beliefs.converged
     d_score = score_vjp(graph, theta, one_hot, d_log_z * known)
     d_theta = Potentials(d_theta.unary + d_score.unary, d_theta.tables + d_score.tables)
-    return np.where(known, score(graph, theta, y), beliefs.log_z), d_theta, known | beliefs.converged
+    return np.where(known, score(graph, theta, x), beliefs.log_z), d_theta, known | beliefs.converged

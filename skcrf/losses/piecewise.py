@@ -5,6 +5,7 @@ from sklearn.utils._param_validation import StrOptions
 
 from skcrf.graph import Potentials, canonical
 from skcrf.losses._base import BaseLoss
+from skcrf.losses._factor_pieces import factor_pieces
 from skcrf.losses._pieces import edge_pieces, node_pieces
 
 
@@ -19,6 +20,10 @@ def _shared(degree):
 #: From the number of edges of each node to the share of its unary potential that goes to the piece of each of
 #: its edges, and to 1 where it is a piece by itself, else 0.
 PIECES = {"cliques": _cliques, "shared": _shared}
+
+
+# Edges or factors as pieces, by the layout of the graph.
+_PIECES_OF = {"pairwise": edge_pieces, "factor": factor_pieces}
 
 
 class Piecewise(BaseLoss):
@@ -63,5 +68,5 @@ class Piecewise(BaseLoss):
         value = np.zeros(graph.n_examples)
         d_theta = Potentials(np.zeros_like(theta.unary), np.zeros_like(theta.tables))
         node_pieces(graph.node_ptr, theta.unary, alone, y, value, d_theta.unary)
-        edge_pieces(graph, fields, theta.tables, share, y, value, d_theta)
+        _PIECES_OF[graph.layout](graph, fields, theta.tables, share, y, value, d_theta)
         return value, d_theta, np.ones(graph.n_examples, dtype=bool)

@@ -8,6 +8,7 @@ from sklearn.utils._param_validation import Interval
 from skcrf._numerics import kernel_array
 from skcrf.graph import Potentials, canonical
 from skcrf.losses._base import BaseLoss
+from skcrf.losses._factor_pieces import condition_factors, condition_factors_vjp
 from skcrf.losses._patches import condition, condition_vjp, patch_pieces, tile
 from skcrf.losses._pieces import node_pieces
 
@@ -17,7 +18,8 @@ class Pseudolikelihood(BaseLoss):
 
     Calls no inference and is quick on any graph. Neighbours are taken at their word, so that it tends to
     believe in couplings that are too strong for prediction, where neighbours are not known. Hidden sites
-    simply drop out: they do not count, and their neighbours are judged as if they were not there.
+    simply drop out: they do not count, and their neighbours are judged as if they were not there, nor any
+    factor that they are in.
 
     See Also
     --------
@@ -42,7 +44,11 @@ class Pseudolikelihood(BaseLoss):
         def add_up(field, tables, y, value, d_field, d_tables):
             node_pieces(graph.node_ptr, field, weight, y, value, d_field)
 
-        return _given_labels_around(graph, theta, y, np.arange(graph.n_nodes), add_up)
+        if graph.layout == "factor":
+            conditions = condition_factors, condition_factors_vjp
+        else:
+            conditions = _around(np.arange(graph.n_nodes))
+        return _given_labels(graph, theta, y, *conditions, add_up)
 
 
 class PatchPseudolikelihood(BaseLoss):
@@ -90,16 +96,28 @@ class PatchPseudolikelihood(BaseLoss):
         def add_up(field, tables, y, value, d_field, d_tables):
             patch_pieces(graph, field, tables, y, patches, window, value, d_field, d_tables)
 
-        return _given_labels_around(graph, theta, y, patches.patch_of, add_up)
+        return _given_labels(graph, theta, y, *_around(patches.patch_of), add_up)
 
 
-def _given_labels_around(graph, theta, y, patch_of, add_up):
-    """Evaluate patches given the labels around them: `add_up` is for the graph without the edges between."""
+def _around(patch_of):
+    """What the labels around patches say, and its derivative."""
+
+    def say(graph, theta, y, field):
+        condition(graph, theta, y, patch_of, field)
+
+    def say_vjp(graph, y, d_field, d_theta):
+        condition_vjp(graph, y, patch_of, d_field, d_theta)
+
+    return say, say_vjp
+
+
+def _given_labels(graph, theta, y, say, say_vjp, add_up):
+    """Evaluate patches given what labels around them `say`: `add_up` is for the patches alone."""
     theta, y = canonical(theta), np.ascontiguousarray(y, dtype=np.int64)
     field, d_field = np.empty_like(theta.unary), np.zeros_like(theta.unary)
     value = np.zeros(graph.n_examples)
     d_theta = Potentials(np.zeros_like(theta.unary), np.zeros_like(theta.tables))
-    condition(graph, theta, y, patch_of, field)
+    say(graph, theta, y, field)
     add_up(field, theta.tables, y, value, d_field, d_theta.tables)
-    condition_vjp(graph, y, patch_of, d_field, d_theta)
+    say_vjp(graph, y, d_field, d_theta)
     return value, d_theta, np.ones(graph.n_examples, dtype=bool)

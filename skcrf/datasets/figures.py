@@ -1,89 +1,12 @@
-"""Labelled images: generators, which every example, test and benchmark can use, and lazy loading."""
+"""Figures under noise, and labels drawn from a field."""
 
-from collections.abc import Mapping, Sequence, Set
 from numbers import Integral, Real
 
 import numpy as np
 from scipy import ndimage
 from sklearn.utils import check_random_state, check_scalar
 
-
-class LazyImages(Sequence):
-    """A sequence of images, or of label images, that loads an image each time it is asked for it.
-
-    The estimators take it wherever they take a list, go through it as often as they need, and keep nothing:
-    memory does not grow with the number of images. A part of it, such as a fold of a cross-validation, is
-    lazy too, and costs no loading.
-
-    Parameters
-    ----------
-    paths : sequence
-        One entry an image: a path, or whatever else tells the loader which image it is.
-    loader : callable
-        ``loader(path)`` returns the image, an array, the same each time. An estimator calls it from one
-        thread at a time, but not always the same one: in the background while it fits or predicts. Several
-        estimators at work, or the threads of a cluster's worker, call it at once. To be sent to other
-        processes it must be a function of a module.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from skcrf.datasets import LazyImages
-    >>> images = LazyImages([3, 4, 5], np.eye)  # any function of one argument
-    >>> images
-    LazyImages(3 images by eye: 3, 4, 5)
-    >>> images[1].shape
-    (4, 4)
-    >>> images[[2, 0]]
-    LazyImages(2 images by eye: 5, 3)
-    """
-
-    def __init__(self, paths, loader):
-        if isinstance(paths, (str, bytes, Set, Mapping)) or not hasattr(paths, "__len__"):
-            raise TypeError(f"paths must be a sequence with one entry an image, got {type(paths).__name__}.")
-        if not callable(loader):
-            raise TypeError(f"loader must be a function of a path, got {type(loader).__name__}.")
-        self.paths = list(paths)
-        self.loader = loader
-
-    @property
-    def shape(self):
-        """Tuple: the number of images. Where it is, scikit-learn cuts by arrays of indices."""
-        return (len(self.paths),)
-
-    def __len__(self):
-        return len(self.paths)
-
-    def __getitem__(self, key):
-        if isinstance(key, Integral) and not isinstance(key, (bool, np.bool_)):
-            return self._load(self.paths[key])
-        key, rest = (key[0], key[1:]) if isinstance(key, tuple) and key else (key, ())
-        if rest not in ((), (Ellipsis,)):
-            raise IndexError(f"LazyImages have one axis, that of the images; got the index {(key, *rest)!r}.")
-        if isinstance(key, slice):
-            return LazyImages(self.paths[key], self.loader)
-        chosen = np.arange(len(self))[np.asarray(key, dtype=None if len(key) else np.int64)]
-        return LazyImages([self.paths[i] for i in chosen], self.loader)
-
-    def _load(self, path):
-        try:
-            return self.loader(path)
-        except IndexError as error:  # which would end a loop over the images as if there were no more
-            raise RuntimeError(f"the loader failed on {path!r}: IndexError: {error}") from error
-
-    def __array__(self, dtype=None, copy=None):
-        # What looks at labels only to see their kind, as scikit-learn's searches do, must not load them.
-        unloaded = np.empty(len(self), dtype=object)
-        for i in range(len(self)):
-            unloaded[i] = self[i : i + 1]
-        return unloaded
-
-    def __repr__(self):
-        some = [str(path) for path in self.paths[:3]]
-        dots = [] if len(self) <= 4 else ["..."]
-        some += [*dots, *(str(path) for path in self.paths[3:][-1:])]
-        name = getattr(self.loader, "__name__", repr(self.loader))
-        return f"LazyImages({len(self)} images by {name}: {', '.join(some)})"
+from skcrf.datasets._drawing import check_size, standardised, turned
 
 
 def make_binary_denoising(n_images=32, shape=(64, 64), noise=1.25, ragged=False, random_state=None):
@@ -119,7 +42,7 @@ def make_binary_denoising(n_images=32, shape=(64, 64), noise=1.25, ragged=False,
     >>> X.shape, Y.shape
     ((4, 20, 30), (4, 20, 30))
     """
-    height, width = _check_size(n_images, shape)
+    height, width = check_size(n_images, shape)
     check_scalar(noise, "noise", Real, min_val=1)
     rng = check_random_state(random_state)
     X, Y = [], []
@@ -196,7 +119,7 @@ def make_potts(
     >>> X.shape, Y.shape, coef.shape, edge_coef.shape
     ((2, 16, 16, 2), (2, 16, 16), (3, 2), (2, 3, 3))
     """
-    height, width = _check_size(n_images, shape)
+    height, width = check_size(n_images, shape)
     check_scalar(n_classes, "n_classes", Integral, min_val=2)
     check_scalar(n_features, "n_features", Integral, min_val=1)
     check_scalar(n_sweeps, "n_sweeps", Integral, min_val=1)
@@ -212,15 +135,6 @@ def make_potts(
     if not return_coef:
         return X, Y
     return X, Y, coef, intercept, coupling * np.stack([np.eye(n_classes)] * 2)
-
-
-def _check_size(n_images, shape):
-    check_scalar(n_images, "n_images", Integral, min_val=1)
-    if np.shape(shape) != (2,):
-        raise ValueError(f"shape must be (height, width), got {shape!r}.")
-    for side, name in zip(shape, ("shape[0]", "shape[1]"), strict=True):
-        check_scalar(side, name, Integral, min_val=1)
-    return shape
 
 
 def _gibbs(theta, coupling, n_sweeps, rng):
@@ -254,7 +168,7 @@ def _draw(size, rng):
     """Draw one binary image: a hilly landscape with figures raised or sunk, cut at its median height."""
     side = min(size)
     height = sum(
-        strength * _standardised(ndimage.gaussian_filter(rng.normal(size=size), side * blur, mode="reflect"))
+        strength * standardised(ndimage.gaussian_filter(rng.normal(size=size), side * blur, mode="reflect"))
         for strength, blur in ((1.0, 0.18), (0.12, 0.04))  # hills, and some detail
     )
     for _ in range(rng.randint(1, 3)):
@@ -264,38 +178,23 @@ def _draw(size, rng):
     return (height > np.median(height)).astype(np.int64)
 
 
-def _standardised(field):
-    return (field - field.mean()) / (field.std() or 1.0)
-
-
-def _turned(size, rng):
-    """Coordinates (along, across), in units of the shorter side, about a random centre and direction."""
-    height, width = size
-    down, right = np.mgrid[:height, :width] + 0.5
-    down, right = down - rng.uniform(0.15, 0.85) * height, right - rng.uniform(0.15, 0.85) * width
-    angle = rng.uniform(0, np.pi)
-    along = np.cos(angle) * right + np.sin(angle) * down
-    across = np.cos(angle) * down - np.sin(angle) * right
-    return along / min(size), across / min(size)
-
-
 def _ellipse(size, rng):
-    along, across = _turned(size, rng)
+    along, across = turned(size, rng)
     return np.hypot(along / rng.uniform(0.2, 0.4), across / rng.uniform(0.15, 0.3)) < 1
 
 
 def _ring(size, rng):
-    radius = np.hypot(*_turned(size, rng))
+    radius = np.hypot(*turned(size, rng))
     return np.abs(radius - rng.uniform(0.25, 0.35)) < rng.uniform(0.08, 0.14)
 
 
 def _rectangle(size, rng):
-    along, across = _turned(size, rng)
+    along, across = turned(size, rng)
     return (np.abs(along) < rng.uniform(0.2, 0.45)) & (np.abs(across) < rng.uniform(0.12, 0.25))
 
 
 def _stripe(size, rng):
-    along, across = _turned(size, rng)
+    along, across = turned(size, rng)
     bend = rng.uniform(0, 0.12) * np.sin(2 * np.pi * along * rng.uniform(0.5, 1.5))
     return np.abs(across - bend) < rng.uniform(0.07, 0.14)
 

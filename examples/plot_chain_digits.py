@@ -1,0 +1,107 @@
+"""
+Read words of digits
+====================
+
+A handwritten digit under strong noise is hard to tell. Digits rarely come alone, though, and some follow
+others more often. A chain learns what follows what, and so reads a digit with the help of those next to it.
+"""
+
+# %%
+# The data
+# --------
+#
+# scikit-learn's digits, of 8 x 8 pixels, with noise. They are put together to words, in which a digit is
+# followed by the next one, the one after that, or itself. The digits of the training words are not those of
+# the test words.
+
+import numpy as np
+from sklearn.datasets import load_digits
+from sklearn.model_selection import train_test_split
+
+
+def make_words(images, labels, n_words, rng):
+    """Write words of 4 to 9 digits, each digit by the hand of someone else."""
+    X, Y = [], []
+    for length in rng.integers(4, 10, size=n_words):
+        steps = rng.choice([0, 1, 2], p=[0.1, 0.6, 0.3], size=length)
+        Y.append((rng.integers(10) + np.cumsum(steps)) % 10)
+        X.append(np.stack([images[rng.choice(np.flatnonzero(labels == y))] for y in Y[-1]]))
+    return [x + rng.normal(scale=0.45, size=x.shape) for x in X], Y
+
+
+rng = np.random.default_rng(0)
+images, labels = load_digits(return_X_y=True)
+known, new, known_labels, new_labels = train_test_split(images / 16, labels, test_size=0.5, random_state=0)
+X_train, Y_train = make_words(known, known_labels, 150, rng)
+X_test, Y_test = make_words(new, new_labels, 200, rng)
+
+# %%
+# Each digit alone
+# ----------------
+#
+# Without messages along the chain, the model is logistic regression.
+
+from skcrf import ChainCRFClassifier
+from skcrf.inference import BP
+from skcrf.metrics import sequence_accuracy_score
+
+alone = ChainCRFClassifier(inference=BP(max_iter=0), loss="univariate_logistic", alpha=0.003)
+alone.fit(X_train, Y_train)
+
+# %%
+# As a chain
+# ----------
+#
+# By default the chain is fitted by maximum likelihood, and everything is exact. ``decoding="mpm"`` takes the
+# most probable digit at each place, which is what the share of right digits asks for; ``decoding="map"``
+# takes the most probable word, as Viterbi's algorithm finds it.
+
+chain = ChainCRFClassifier(alpha=0.003).fit(X_train, Y_train)
+
+print(f"{'':<14}{'digits':>8}{'words':>8}")
+for name, model in [
+    ("each alone", alone),
+    ("chain, mpm", chain),
+    ("chain, map", ChainCRFClassifier(decoding="map", alpha=0.003).fit(X_train, Y_train)),
+]:
+    words = sequence_accuracy_score(Y_test, model.predict(X_test))
+    print(f"{name:<14}{model.score(X_test, Y_test):8.3f}{words:8.3f}")
+
+# %%
+# What it reads, and what it learned
+# ----------------------------------
+#
+# Some words, with what is read under each digit, red where that is wrong.
+
+import matplotlib.pyplot as plt
+from matplotlib.colors import CenteredNorm
+
+figure, axes = plt.subplots(4, 9, figsize=(8, 4.5), layout="constrained")
+read_alone, read_chain = alone.predict(X_test), chain.predict(X_test)
+longest = [i for i, y in enumerate(Y_test) if len(y) == 9]
+for row, i in zip(axes, longest[:4], strict=True):
+    for axis, x, truth, *answers in zip(row, X_test[i], Y_test[i], read_alone[i], read_chain[i], strict=True):
+        axis.imshow(x.reshape(8, 8), cmap="gray_r")
+        axis.set(xticks=[], yticks=[])
+        for place, label in zip((0.25, 0.75), answers, strict=True):
+            colour = "black" if label == truth else "tab:red"
+            axis.text(place, -0.08, label, transform=axis.transAxes, ha="center", va="top", color=colour)
+figure.suptitle("Read one by one (left) and as a chain (right); red is wrong")
+
+# %%
+# The weights of pairs of digits: those that may follow one another stand out.
+
+weights, axis = plt.subplots(layout="constrained")
+picture = axis.imshow(chain.edge_coef_[0], cmap="RdBu_r", norm=CenteredNorm())
+axis.set(xticks=range(10), yticks=range(10), xlabel="next digit", ylabel="digit")
+weights.colorbar(picture, label="weight")
+
+# sphinx_gallery_start_ignore
+import sys
+from pathlib import Path
+
+if "sphinx_gallery" not in sys.modules:
+    picture = Path("chain_digits.png").resolve()
+    figure.savefig(picture, dpi=80)
+    print(f"words: {picture}")
+# sphinx_gallery_end_ignore
