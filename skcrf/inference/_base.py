@@ -73,6 +73,8 @@ class BaseInference(BaseEstimator, ABC):
     - n_states is the number of labels, the same for all nodes.
     - theta is a `Potentials`: unary (n_nodes, n_states), tables (n_tables, n_states, n_states).
       Entries are finite or -inf; at least one configuration of each example is possible.
+    - In the layout of factors n_states is the largest number of states of a node, -inf where a node has
+      fewer, and tables and the marginals of factors are flat, in the place of those of edges.
     - Examples of a batch do not influence each other.
     - `tau` is the temperature: 1 sums, 0 maximises; a scalar, or one value a node.
 
