@@ -25,6 +25,7 @@ MODULES = [
         "Figures, in the manner of scikit-learn's displays; they need matplotlib.",
     ),
     ("Data", "skcrf.datasets", "Generators of labelled images."),
+    ("UAI files", "skcrf.uai", "Models, evidence and solutions of the UAI competitions; see :doc:`../uai`."),
     ("Graphs and potentials", "skcrf.graph", "The layout that everything behind the inference door shares."),
 ]
 

@@ -181,10 +181,12 @@ def conditionals_vjp(graph, factors, log_p, d_log_p):
 
     Parameters
     ----------
-    graph, factors
-        As for `conditionals`.
+    graph : Graph
+        A batch whose edges lead from parents to children.
+    factors : FactorGraph
+        What `families` made of it.
     log_p : Potentials
-        What that gave.
+        What `conditionals` gave.
     d_log_p : Potentials
         Derivative of some value with respect to it; that of nodes leads nowhere.
 

@@ -94,7 +94,9 @@ def read_model(path):
     if kind not in KINDS:
         raise tokens.error("MARKOV or BAYES", back=1)
     n_variables = tokens.whole("the number of variables")
-    cards = tokens.wholes(n_variables, "the number of states of a variable, at least 1", least=1)
+    # Every state of a variable has its entries, so that there are no more states than words.
+    states = "the number of states of a variable, at least 1 and not more than the file has words"
+    cards = tokens.wholes(n_variables, states, least=1, most=len(tokens.words))
     n_functions = tokens.whole("the number of functions")
     tokens.need(n_functions, "the number of variables of a function")
     scopes = [_scope(tokens, n_variables) for _ in range(n_functions)]
