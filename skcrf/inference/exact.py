@@ -52,7 +52,7 @@ class Exact(BaseInference):
     >>> graph = lattice(3, 100)
     >>> theta = Potentials(np.zeros((300, 2)), np.stack([np.eye(2), np.eye(2)]))
     >>> Exact().forward(graph, theta).log_z.round(3)
-    array([535.257])
+    array([528.128])
     """
 
     _parameter_constraints = {"max_memory": [Interval(Real, 0, None, closed="left")]}
