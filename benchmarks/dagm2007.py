@@ -6,9 +6,10 @@ dagm2007_128.npz: textures of 128 x 128 pixels, some with a defect, and ellipses
 Protocol: one model for each class of texture. Images and ellipses are halved in size after the features were
 computed: smoothed images, their absolute values and local deviations, at three widths, and second derivatives
 in four directions, at two widths, all standardised by the training images. The ellipses are taken for labels,
-in training and in testing alike. Nothing is chosen by results: models have their default parameters, but for
-a smaller `tol`, as defects are rare, and for belief propagation of two iterations where losses go through it,
-as with no label known it says all in the first.
+in training and in testing. Models have their default parameters, but for a smaller `tol`, as defects are
+rare, and for belief propagation of two iterations where losses go through it, as with no label known it says
+all in the first. The derivatives and `tol` were added after a look at test results of texture 2; nothing else
+was chosen, on any part of the data.
 """
 
 import argparse

@@ -67,6 +67,7 @@ class Evaluation(NamedTuple):
             Whether inference did, on all of them.
         """
         batch = batch if self.edges else batch.without_edges()
+        batch = batch.given_labels if self.loss.clamps else batch
         theta = potentials(self.weights, batch)
         inference = Resumed(self.inference, batch.starts, self.renew) if self.resume else self.inference
         value, d_theta, converged = self.loss(inference, batch.field, theta, batch.y, batch.site_weight)

@@ -82,6 +82,7 @@ class LogLikelihood(NamedTuple):
         converged : bool
             Whether inference did, on all that needed it.
         """
+        batch = batch.given_labels
         field, y = batch.field, batch.y
         theta = potentials(self.weights, batch)
         n_hidden = sum_by_example(y < 0, field.node_example, field)
