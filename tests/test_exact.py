@@ -249,3 +249,11 @@ def test_long_chains_and_narrow_lattices(seed):
     one, other = Exact().forward(long, theta), Tree().forward(long, theta)
     assert_allclose(one.mu, other.mu, rtol=0, atol=1e-10)
     assert_allclose(one.log_z, other.log_z, rtol=1e-12)
+
+
+@pytest.mark.parametrize("tau", [1.0, 0.0, np.array([0.0, 1.0, 1.0])], ids=["sum", "max", "mixed"])
+def test_what_is_impossible_by_its_tables_is_refused(tau):
+    graph = from_factors([2, 2, 2], [[0, 1], [1, 2]])
+    theta = factor_potentials(graph, [np.full((2, 2), -np.inf), np.zeros((2, 2))])
+    with pytest.raises(ValueError, match="forbids every configuration of example 0"):
+        Exact().forward(graph, theta, tau)

@@ -158,7 +158,7 @@ def test_what_is_wrong_in_a_model_is_named(text, tmp_path):
     [
         (read_evidence, "1\n3 0", 2, "3"),
         (read_evidence, "1 1 2", 1, "2"),
-        (read_evidence, "2 0 1\n0 0", 2, "0"),
+        (read_evidence, "1\n2 0 1\n0 0", 3, "0"),
         (read_query, "2 0 0", 1, "0"),
         (read_query, "4 0 1 2 3", 1, "4"),
         (lambda path, model: read_solution(path), "MAX\n1", 1, "MAX"),
@@ -338,3 +338,24 @@ def test_command_line_tells_of_what_did_not_converge(tmp_path, capsys):
 
 def test_inference_is_that_of_the_registry(small):
     assert isinstance(solve(small[0], "PR", INFERENCE["bruteforce"]()), Solution)
+
+
+def test_what_is_asked_is_checked():
+    model = Model("MARKOV", np.array([2, 3]), [np.array([0, 1])], [np.ones((2, 3))])
+    for evidence, message in [
+        (np.array([0]), r"evidence has shape \(1,\)"),
+        (np.array([0.0, 1.0]), "dtype float64"),
+        (np.array([0, 3]), r"evidence\[1\] is 3, expected -1 or a state below 3"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            solve(model, "PR", evidence=evidence)
+    with pytest.raises(ValueError, match=r"query is .*expected variables below 2"):
+        solve(model, "MMAP", query=np.array([5]))
+
+
+def test_two_samples_are_not_taken_for_two_variables(tmp_path):
+    model = Model("MARKOV", np.array([2, 2]), [np.array([0, 1])], [np.ones((2, 2))])
+    path = tmp_path / "two.evid"
+    path.write_text("2\n1 0 1\n0\n")  # read as one sample, variable 1 would be known twice
+    np.testing.assert_array_equal(read_evidence(path, model), [1, -1])
+    np.testing.assert_array_equal(read_evidence(path, model, sample=1), [-1, -1])

@@ -266,7 +266,7 @@ class ChainCRFClassifier(BaseFieldClassifier):
         self.random_state = random_state
 
     def _start_reading(self, X):
-        if not _has_names(X[0]):
+        if not _has_names(next(iter(X))):
             return self._reads
         items = (item for i, x in enumerate(X) if _has_names(x) for item in checked_names(x, f"X[{i}]"))
         return Sequences(vectorizer=DictVectorizer().fit(items))

@@ -55,6 +55,8 @@ def pass_messages(tree, places, examples, theta, tables, seps, log_z, mu):
             if tree.is_root[q]:
                 log_z[example] += message[0]
                 message[0] = 1.0
+        if log_z[example] == -np.inf:
+            continue  # nothing is possible, and there are no marginals
         for q in range(len(tree.rest) - 1, -1, -1):
             table, p = _table(tree, places, example, q, tables), _sep(tree, places, example, q, seps)
             _normalise(p)

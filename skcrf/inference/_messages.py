@@ -106,7 +106,14 @@ class MessagePassing(BaseInference):
         _refuse_unspoken(graph, theta)
         if task == "mixed":
             chosen, n_iter, converged = self._choose(graph, theta, np.asarray(tau) == 0)
-            beliefs = self.forward(graph, clamp(theta, chosen), edges=edges, tape=tape)
+            try:
+                beliefs = self.forward(graph, clamp(theta, chosen), edges=edges, tape=tape)
+            except ValueError as error:
+                name = type(self).__name__
+                raise ValueError(
+                    f"What {name} chose where it maximises leaves nothing possible: raise max_iter or use "
+                    f"'exact'. ({error})"
+                ) from error
             return beliefs._replace(n_iter=beliefs.n_iter + n_iter, converged=beliefs.converged & converged)
         maximise, plan = task == "max", self._plan(graph)
 

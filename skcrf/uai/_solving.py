@@ -77,6 +77,8 @@ def solve(model, task, inference="exact", *, evidence=None, query=None):
         raise ValueError(
             f"task={task!r}, but query={query!r}: MMAP needs a query, and nothing else takes one."
         )
+    if query is not None and not np.isin(query, np.arange(len(model.cards))).all():
+        raise ValueError(f"query is {query!r}, expected variables below {len(model.cards)}.")
     method = resolve(INFERENCE, inference, name="inference")
     graph, theta = model.potentials(evidence)
     beliefs = method.forward(graph, theta, tau=TASKS[task].tau(model, query))
