@@ -63,7 +63,7 @@ class Model(NamedTuple):
         evidence = np.asarray(evidence)
         if evidence.shape != self.cards.shape or evidence.dtype.kind not in "iu":
             raise ValueError(
-                f"evidence has shape {evidence.shape} and dtype {evidence.dtype}, expected one whole number for "
+                f"evidence has shape {evidence.shape} and dtype {evidence.dtype}, expected a whole number for "
                 f"each of {len(self.cards)} variables, -1 where it is not known."
             )
         wrong = (evidence < -1) | (evidence >= self.cards)
