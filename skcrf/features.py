@@ -94,6 +94,7 @@ class _Arrays(NamedTuple):
     site_weight: np.ndarray | None
     factors: FactorGraph | None = None
     given: np.ndarray | None = None
+    numbers: np.ndarray | None = None
 
 
 class Batch(_Arrays):
@@ -119,6 +120,8 @@ class Batch(_Arrays):
         What `skcrf.graph.families` makes of the graph where the model is directed; None where it is not.
     given : ndarray of shape (n_nodes,) or None
         The labels that `factors` take for granted in parents; None for none.
+    numbers : ndarray of shape (n_examples,) or None
+        The numbers by which the user knows the examples.
     """
 
     #: Whether the examples have to be loaded before each evaluation.
@@ -130,7 +133,7 @@ class Batch(_Arrays):
     def __reduce__(self):
         if self.recipe is None:
             return Batch, tuple(self)
-        return _remade, (self.recipe, self.X, self.y, self.weight, self.site_weight)
+        return _remade, (self.recipe, self.X, self.y, self.weight, self.site_weight, self.numbers)
 
     def made(self, loaded):
         """Return the batch itself: nothing has to be loaded."""
@@ -205,9 +208,9 @@ class Batch(_Arrays):
         return self._replace(graph=without_edges(self.graph), V=self.V[:0], factors=None)
 
 
-def _remade(recipe, X, y, weight, site_weight):
+def _remade(recipe, X, y, weight, site_weight, numbers):
     graph, V, factors = recipe(X)
-    batch = Batch(graph, X, V, y, weight, site_weight, factors)
+    batch = Batch(graph, X, V, y, weight, site_weight, factors, numbers=numbers)
     batch.recipe = recipe
     return batch
 

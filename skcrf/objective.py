@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from skcrf._examples import by_their_numbers
 from skcrf._workers import workers
 from skcrf.features import Weights, mirrored, potentials, pull_back
 from skcrf.gradients import Backprop
@@ -49,6 +50,7 @@ class Evaluation(NamedTuple):
     resume: bool = False
     renew: bool = True
 
+    @by_their_numbers
     def __call__(self, batch):
         """Evaluate the loss of a batch.
 

@@ -164,7 +164,7 @@ def test_tables_that_are_too_large_are_refused(monkeypatch):
     edges = [[0, 3], [1, 3], [2, 3]]
     families(from_edges(4, edges[:2]), 3)
     with pytest.raises(
-        ValueError, match=r"node 3 of an .* 4 nodes has 3 parents: with 3 classes .* 3\*\*4 entries"
+        ValueError, match=r"Node 3 of example 0 has 3 parents: with 3 classes .* 3\*\*4 entries"
     ):
         families(from_edges(4, edges), 3)
 

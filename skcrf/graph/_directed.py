@@ -7,6 +7,7 @@ minus its log-sum-exp over x. The product of all conditionals is a distribution,
 
 import numpy as np
 
+from skcrf._examples import ExampleError
 from skcrf._memory import empty
 from skcrf._numerics import kernel, log_normalise
 from skcrf.graph._factors import FactorGraph
@@ -142,11 +143,11 @@ def _check_families(graph, n_parents, n_states):
     if (n_parents > most).any():
         node = int(np.argmax(n_parents))
         example = graph.node_example[node]
-        first, last = graph.node_ptr[example : example + 2]
-        raise ValueError(
-            f"node {node - first} of an example with {last - first} nodes has {n_parents[node]} parents: "
+        raise ExampleError(
+            f"Node {node - graph.node_ptr[example]} of {{example}} has {n_parents[node]} parents: "
             f"with {n_states} classes its table would have "
-            f"{n_states}**{n_parents[node] + 1} entries, expected at most {most} parents."
+            f"{n_states}**{n_parents[node] + 1} entries, expected at most {most} parents.",
+            example,
         )
 
 

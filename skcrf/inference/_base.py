@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from sklearn.base import BaseEstimator
 
+from skcrf._examples import ExampleError
 from skcrf.graph import Potentials, sum_by_table
 
 
@@ -60,9 +61,11 @@ def check_possible(graph, possible):
         Whether a node has a possible state.
     """
     if not possible.all():
-        example = graph.node_example[np.argmin(possible)]
-        problem = f"theta forbids every configuration of example {example}, or is too large"
-        raise ValueError(f"{problem}: features may have to be scaled.")
+        raise ExampleError(
+            "theta forbids every configuration of {example}, or is too large: "
+            "features may have to be scaled.",
+            graph.node_example[np.argmin(possible)],
+        )
 
 
 class BaseInference(BaseEstimator, ABC):

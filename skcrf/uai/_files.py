@@ -63,8 +63,8 @@ class Model(NamedTuple):
         evidence = np.asarray(evidence)
         if evidence.shape != self.cards.shape or evidence.dtype.kind not in "iu":
             raise ValueError(
-                f"evidence has shape {evidence.shape} and dtype {evidence.dtype}, expected a whole number for "
-                f"each of {len(self.cards)} variables, -1 where it is not known."
+                f"evidence has shape {evidence.shape} and dtype {evidence.dtype}, expected whole numbers for "
+                f"{len(self.cards)} variables, -1 where it is not known."
             )
         wrong = (evidence < -1) | (evidence >= self.cards)
         if wrong.any():
