@@ -30,6 +30,7 @@ CORE = {
     "test_numerics",
     "test_arrays",
     "test_trw_s",
+    "test_factors",
 }
 
 #: Modules that use kernels of all kinds of graphs, so that it is worth while to compile these ahead.

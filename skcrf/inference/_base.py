@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from sklearn.base import BaseEstimator
 
+from skcrf._examples import ExampleError
 from skcrf.graph import Potentials, sum_by_table
 
 
@@ -64,9 +65,11 @@ def check_possible(graph, possible):
         Whether a node has a possible state.
     """
     if not possible.all():
-        example = graph.node_example[np.argmin(possible)]
-        problem = f"theta forbids every configuration of example {example}, or is too large"
-        raise ValueError(f"{problem}: features may have to be scaled.")
+        raise ExampleError(
+            "theta forbids every configuration of {example}, or is too large: "
+            "features may have to be scaled.",
+            graph.node_example[np.argmin(possible)],
+        )
 
 
 def elimination_groups(graph, tau, inner):
@@ -102,6 +105,8 @@ class BaseInference(BaseEstimator, ABC):
     - n_states is the number of labels, the same for all nodes.
     - theta is a `Potentials`: unary (n_nodes, n_states), tables (n_tables, n_states, n_states).
       Entries are finite or -inf; at least one configuration of each example is possible.
+    - In the layout of factors n_states is the largest number of states of a node, -inf where a node has
+      fewer, and tables and the marginals of factors are flat, in the place of those of edges.
     - Examples of a batch do not influence each other.
     - `tau` is the temperature: 1 sums, 0 maximises; a scalar, or one value a node. None is what the method
       does by itself: it sums, or maximises if it cannot sum.

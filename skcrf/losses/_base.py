@@ -27,6 +27,8 @@ class BaseLoss(BaseEstimator, ABC):
     needs = frozenset()
     #: Graphs that the loss takes: "any" of any layout, or "lattice" for lattices and graphs without edges.
     graphs = "any"
+    #: Whether all that it asks of a directed model is asked with the known labels clamped.
+    clamps = False
     #: Whether the loss is a sum over sites, each of which can have a weight.
     site_weighted = False
     #: What a fit starts from where the user does not say: "independent", or the loss to minimise first.

@@ -39,6 +39,7 @@ class Likelihood(BaseLoss):
     """
 
     needs = frozenset({"log_z"})
+    clamps = True
 
     def _evaluate(self, inference, graph, theta, y, site_weight):
         return _difference(inference, inference, graph, theta, y)
@@ -84,6 +85,7 @@ class EM(BaseLoss):
     }
 
     needs = frozenset({"log_z"})
+    clamps = True
 
     def __init__(self, clamped=None):
         self.clamped = clamped
