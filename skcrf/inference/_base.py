@@ -8,6 +8,7 @@ import numpy as np
 from sklearn.base import BaseEstimator
 
 from skcrf._examples import ExampleError
+from skcrf._numerics import kernel_array
 from skcrf.graph import Potentials, sum_by_table
 
 
@@ -94,7 +95,8 @@ def elimination_groups(graph, tau, inner):
     tau = np.broadcast_to(tau, graph.n_nodes)
     outer = np.zeros(graph.n_nodes) if inner is None else ~np.broadcast_to(inner, graph.n_nodes)
     keys, rank = np.unique(np.stack([outer, -tau], axis=1), axis=0, return_inverse=True)
-    return rank.reshape(-1), np.ascontiguousarray(np.abs(keys[:, 1]))
+    temperature = np.abs(keys[:, 1]) if len(keys) else np.ones(1)  # what has no nodes is one empty sum
+    return rank.reshape(-1), kernel_array(temperature)
 
 
 class BaseInference(BaseEstimator, ABC):

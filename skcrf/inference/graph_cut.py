@@ -5,6 +5,7 @@ from numbers import Integral
 import numpy as np
 from sklearn.utils._param_validation import Interval, StrOptions
 
+from skcrf._examples import ExampleError
 from skcrf._numerics import kernel
 from skcrf.graph import score
 from skcrf.inference._configurations import Found, Maximiser
@@ -79,9 +80,10 @@ class GraphCut(Maximiser):
         if self.non_submodular == "error" and (truncated >= 0).any():
             example = int(np.argmax(truncated >= 0))
             i, j = graph.edges[truncated[example]] - graph.node_ptr[example]
-            raise ValueError(
-                f"GraphCut needs submodular tables, but that of the edge ({i}, {j}) of example {example} is "
-                "not, as its labels are better when they differ: take non_submodular='truncate' or 'trw_s'."
+            raise ExampleError(
+                f"GraphCut needs submodular tables, but that of the edge ({i}, {j}) of {{example}} is not: "
+                "its labels are better when they differ. Take non_submodular='truncate' or 'trw_s'.",
+                example,
             )
         exact = (truncated < 0) & (n_states <= 2)
         return Found(x, n_iter, converged | exact, np.where(exact, score(graph, theta, x), np.inf))
