@@ -7,7 +7,6 @@ from sklearn.utils._param_validation import Interval, StrOptions
 
 from skcrf._examples import ExampleError
 from skcrf._numerics import kernel
-from skcrf.graph import score
 from skcrf.inference._configurations import Found, Maximiser
 from skcrf.inference._max_flow import REACHED, fill, new_search
 
@@ -20,13 +19,13 @@ class GraphCut(Maximiser):
 
     A table is submodular if its two labels are at least as good when they agree, in sum, as when they differ:
     ``t[0, 0] + t[1, 1] >= t[0, 1] + t[1, 0]``. Where all tables of an example are, one cut finds the best
-    configuration, and `bound` is its score.
+    configuration, and `bound` is its score; elsewhere `bound` is infinite.
 
     With more labels a cut finds the best of many moves at once: by an expansion, any nodes change to one
     label; by a swap, any nodes of two labels exchange them. Moves are tried for all labels, or pairs of them,
-    until none raises the score. Then it is exact for labels that lie as in two dimensions or more only by
-    luck, but no single such move is left to be made. Expansions are submodular if tables are minus a metric,
-    as with Potts potentials, swaps if every label is best beside itself.
+    until none raises the score: the answer need not be the best, but no such move would make it better.
+    Expansions are submodular if tables are minus a metric, as Potts potentials are, swaps if two labels are
+    at least as good, in sum, beside themselves as beside each other.
 
     Parameters
     ----------
@@ -86,7 +85,7 @@ class GraphCut(Maximiser):
                 example,
             )
         exact = (truncated < 0) & (n_states <= 2)
-        return Found(x, n_iter, converged | exact, np.where(exact, score(graph, theta, x), np.inf))
+        return Found(x, n_iter, converged | exact, exact)
 
 
 def _expansions(n_states):
