@@ -1,9 +1,8 @@
 """Exact and approximate inference on the models of the UAI competitions, beside reference solutions.
 
-``python benchmarks/uai_accuracy.py --data FOLDER --rst doc/uai_results.inc``. The folder has an index.json
-that names the models and what is known of them. Models come in the order of their difficulty, each in a process
-that is ended when the time is up. What was measured is kept in benchmarks/results/uai, and not measured again
-unless ``--again`` is given.
+The folder has an index.json that names the models and what is known of them. Models come in the order of
+their difficulty, each in a process that is ended when the time is up. What was measured is kept in
+benchmarks/results/uai, and not measured again unless ``--again`` is given.
 """
 
 import argparse
@@ -24,6 +23,8 @@ from skcrf.uai import read_evidence, read_model, read_solution
 KEPT = RESULTS / "uai"
 APPROXIMATE = ("bp", "trw", "mean_field")
 LOG_10 = np.log(10)
+#: Mean field below this could not avoid what is forbidden, which it then counts as very unlikely.
+FORBIDDEN = -1e6
 
 
 def load(folder, name):
@@ -224,6 +225,7 @@ def approximate_rows(index, results):
                 continue
             error = f"{one['mean_error']:.1e}" if "mean_error" in one else ""
             off = "" if known is None else f"{one['log10_Z'] - known:+.2g}"
+            off = "forbidden" if one["log10_Z"] < FORBIDDEN else off
             row += [error, off, f"{one['seconds']:.2f}{'' if one['converged'] else ' (no)'}"]
         yield row
 

@@ -25,6 +25,7 @@ MODULES = [
         "Figures, in the manner of scikit-learn's displays; they need matplotlib.",
     ),
     ("Data", "skcrf.datasets", "Generators of labelled images."),
+    ("UAI files", "skcrf.uai", "Models, evidence and solutions of the UAI competitions; see :doc:`../uai`."),
     ("Graphs and potentials", "skcrf.graph", "The layout that everything behind the inference door shares."),
 ]
 
@@ -92,6 +93,7 @@ def _inference(folder):
             ", ".join(sorted(cls.tasks)),
             {None: "–", "forest": "on forests", "any": "always"}[cls.exact_on],
             cls.bound or "–",
+            "edges and factors" if "factor" in cls.layouts else "edges",
             _summary(cls),
         )
         for name, cls in INFERENCE.items()
@@ -99,7 +101,7 @@ def _inference(folder):
     text = (
         "By name, or as an instance, in ``inference=``. The columns are claims that the tests hold each to.\n"
     )
-    header = ("Name", "Class", "Tasks", "Exact", "Bound of log_z", "")
+    header = ("Name", "Class", "Tasks", "Exact", "Bound of log_z", "Graphs of", "")
     return "\n".join([_title("Inference"), text, _table(header, rows)])
 
 

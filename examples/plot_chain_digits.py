@@ -26,7 +26,7 @@ def make_words(images, labels, n_words, rng):
         steps = rng.choice([0, 1, 2], p=[0.1, 0.6, 0.3], size=length)
         Y.append((rng.integers(10) + np.cumsum(steps)) % 10)
         X.append(np.stack([images[rng.choice(np.flatnonzero(labels == y))] for y in Y[-1]]))
-    return [x + rng.normal(scale=0.6, size=x.shape) for x in X], Y
+    return [x + rng.normal(scale=0.45, size=x.shape) for x in X], Y
 
 
 rng = np.random.default_rng(0)
@@ -45,7 +45,7 @@ from skcrf import ChainCRFClassifier
 from skcrf.inference import BP
 from skcrf.metrics import sequence_accuracy_score
 
-alone = ChainCRFClassifier(inference=BP(max_iter=0), loss="univariate_logistic", alpha=0.01)
+alone = ChainCRFClassifier(inference=BP(max_iter=0), loss="univariate_logistic", alpha=0.003)
 alone.fit(X_train, Y_train)
 
 # %%
@@ -56,13 +56,13 @@ alone.fit(X_train, Y_train)
 # most probable digit at each place, which is what the share of right digits asks for; ``decoding="map"``
 # takes the most probable word, as Viterbi's algorithm finds it.
 
-chain = ChainCRFClassifier(alpha=0.01).fit(X_train, Y_train)
+chain = ChainCRFClassifier(alpha=0.003).fit(X_train, Y_train)
 
 print(f"{'':<14}{'digits':>8}{'words':>8}")
 for name, model in [
     ("each alone", alone),
     ("chain, mpm", chain),
-    ("chain, map", ChainCRFClassifier(decoding="map", alpha=0.01).fit(X_train, Y_train)),
+    ("chain, map", ChainCRFClassifier(decoding="map", alpha=0.003).fit(X_train, Y_train)),
 ]:
     words = sequence_accuracy_score(Y_test, model.predict(X_test))
     print(f"{name:<14}{model.score(X_test, Y_test):8.3f}{words:8.3f}")
@@ -71,15 +71,12 @@ for name, model in [
 # What it reads, and what it learned
 # ----------------------------------
 #
-# Above, some words, with what is read under each digit, red where that is wrong. Below, the weights of pairs
-# of digits: those that may follow one another stand out.
+# Some words, with what is read under each digit, red where that is wrong.
 
 import matplotlib.pyplot as plt
 from matplotlib.colors import CenteredNorm
 
-figure = plt.figure(figsize=(8, 7), layout="constrained")
-words, below = figure.subfigures(2, 1, height_ratios=[1.5, 1])
-axes = words.subplots(4, 9)
+figure, axes = plt.subplots(4, 9, figsize=(8, 4.5), layout="constrained")
 read_alone, read_chain = alone.predict(X_test), chain.predict(X_test)
 longest = [i for i, y in enumerate(Y_test) if len(y) == 9]
 for row, i in zip(axes, longest[:4], strict=True):
@@ -89,11 +86,15 @@ for row, i in zip(axes, longest[:4], strict=True):
         for place, label in zip((0.25, 0.75), answers, strict=True):
             colour = "black" if label == truth else "tab:red"
             axis.text(place, -0.08, label, transform=axis.transAxes, ha="center", va="top", color=colour)
-words.suptitle("Read one by one (left) and as a chain (right); red is wrong")
-axis = below.subplots()
+figure.suptitle("Read one by one (left) and as a chain (right); red is wrong")
+
+# %%
+# The weights of pairs of digits: those that may follow one another stand out.
+
+weights, axis = plt.subplots(layout="constrained")
 picture = axis.imshow(chain.edge_coef_[0], cmap="RdBu_r", norm=CenteredNorm())
 axis.set(xticks=range(10), yticks=range(10), xlabel="next digit", ylabel="digit")
-below.colorbar(picture, label="weight")
+weights.colorbar(picture, label="weight")
 
 # sphinx_gallery_start_ignore
 import sys

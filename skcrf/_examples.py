@@ -4,7 +4,8 @@ Everything here refuses bad input with the name of the argument and the index of
 """
 
 from collections.abc import Iterator, Mapping, Sequence, Set
-from contextlib import suppress
+from contextlib import contextmanager, suppress
+from functools import wraps
 from os import PathLike
 
 import numpy as np
@@ -40,6 +41,68 @@ def is_lazy(X):
 def _is_foreign_array(X):
     """Tell whether X is an array of another kind than NumPy's, which may be on disk: it tells its axes."""
     return hasattr(X, "__array__") and hasattr(X, "ndim") and not isinstance(X, np.ndarray)
+
+
+class ExampleError(ValueError):
+    """Something is wrong with one example of a batch.
+
+    Parameters
+    ----------
+    problem : str
+        What is wrong; "{example}" stands for the example.
+    example : int
+        Its number in the batch.
+    """
+
+    def __init__(self, problem, example):
+        super().__init__(problem, example)
+        self.problem, self.example = problem, int(example)
+
+    def __str__(self):
+        return self.problem.replace("{example}", f"example {self.example}")
+
+
+@contextmanager
+def known_as(numbers):
+    """Let problems with an example of a batch name it by the number that the user knows.
+
+    Parameters
+    ----------
+    numbers : sequence of int or None
+        The numbers of the examples of the batch; None where they are those in the batch.
+
+    Yields
+    ------
+    nothing : None
+        An `ExampleError` inside is translated.
+    """
+    try:
+        yield
+    except ExampleError as error:
+        number = error.example if numbers is None else numbers[error.example]
+        raise ExampleError(error.problem, number) from error
+
+
+def by_their_numbers(call):
+    """Let what is done with a batch blame an example by the number that the user knows.
+
+    Parameters
+    ----------
+    call : callable
+        A method that takes a batch.
+
+    Returns
+    -------
+    call : callable
+        The same, with problems as `known_as` tells them.
+    """
+
+    @wraps(call)
+    def translated(self, batch):
+        with known_as(batch.numbers):
+            return call(self, batch)
+
+    return translated
 
 
 class Source:

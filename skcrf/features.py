@@ -11,7 +11,15 @@ from scipy import sparse
 from sklearn.preprocessing import FunctionTransformer
 
 from skcrf._memory import empty
-from skcrf.graph import FactorGraph, Graph, Potentials, conditionals, conditionals_vjp, without_edges
+from skcrf.graph import (
+    FactorGraph,
+    Graph,
+    Potentials,
+    conditionals,
+    conditionals_vjp,
+    families,
+    without_edges,
+)
 
 # Rows of single-precision features that are widened at a time: small enough to stay in the cache.
 _ROWS = 2048
@@ -85,6 +93,8 @@ class _Arrays(NamedTuple):
     weight: np.ndarray
     site_weight: np.ndarray | None
     factors: FactorGraph | None = None
+    given: np.ndarray | None = None
+    numbers: np.ndarray | None = None
 
 
 class Batch(_Arrays):
@@ -108,6 +118,10 @@ class Batch(_Arrays):
         Weight of each site.
     factors : FactorGraph or None
         What `skcrf.graph.families` makes of the graph where the model is directed; None where it is not.
+    given : ndarray of shape (n_nodes,) or None
+        The labels that `factors` take for granted in parents; None for none.
+    numbers : ndarray of shape (n_examples,) or None
+        The numbers by which the user knows the examples.
     """
 
     #: Whether the examples have to be loaded before each evaluation.
@@ -119,7 +133,7 @@ class Batch(_Arrays):
     def __reduce__(self):
         if self.recipe is None:
             return Batch, tuple(self)
-        return _remade, (self.recipe, self.X, self.y, self.weight, self.site_weight)
+        return _remade, (self.recipe, self.X, self.y, self.weight, self.site_weight, self.numbers)
 
     def made(self, loaded):
         """Return the batch itself: nothing has to be loaded."""
@@ -188,14 +202,25 @@ class Batch(_Arrays):
             groups.append(tables)
         return groups
 
+    @cached_property
+    def given_labels(self):
+        """Batch: that of a directed model whose factors know the known labels of parents, and are small.
+
+        It is right for what clamps these labels anyway. Of other models it is the batch itself.
+        """
+        if self.factors is None or (self.y < 0).all():
+            return self
+        factors = families(self.graph, int(self.factors.cards.max(initial=1)), self.y)
+        return self._replace(factors=factors, given=self.y)
+
     def without_edges(self):
         """Return the batch of the independent model: the same sites, no edges."""
         return self._replace(graph=without_edges(self.graph), V=self.V[:0], factors=None)
 
 
-def _remade(recipe, X, y, weight, site_weight):
+def _remade(recipe, X, y, weight, site_weight, numbers):
     graph, V, factors = recipe(X)
-    batch = Batch(graph, X, V, y, weight, site_weight, factors)
+    batch = Batch(graph, X, V, y, weight, site_weight, factors, numbers=numbers)
     batch.recipe = recipe
     return batch
 
@@ -283,7 +308,7 @@ def potentials(weights, batch):
         Potentials on ``batch.field``, float64.
     """
     theta = scores(weights, batch)
-    return theta if batch.factors is None else conditionals(batch.graph, batch.factors, theta)
+    return theta if batch.factors is None else conditionals(batch.graph, batch.factors, theta, batch.given)
 
 
 def pull_back(d_theta, batch, weights, theta=None):
@@ -306,7 +331,7 @@ def pull_back(d_theta, batch, weights, theta=None):
         Derivative with respect to the weights.
     """
     if batch.factors is not None:
-        d_theta = conditionals_vjp(batch.graph, batch.factors, theta, d_theta)
+        d_theta = conditionals_vjp(batch.graph, batch.factors, theta, d_theta, batch.given)
     if batch.scale is not None:
         for part, scale in zip(d_theta, batch.scale, strict=True):
             np.multiply(part, scale, out=part)

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from skcrf._examples import by_their_numbers
 from skcrf._workers import workers
 from skcrf.features import Weights, mirrored, potentials, pull_back
 from skcrf.gradients import Backprop
@@ -49,6 +50,7 @@ class Evaluation(NamedTuple):
     resume: bool = False
     renew: bool = True
 
+    @by_their_numbers
     def __call__(self, batch):
         """Evaluate the loss of a batch.
 
@@ -67,6 +69,7 @@ class Evaluation(NamedTuple):
             Whether inference did, on all of them.
         """
         batch = batch if self.edges else batch.without_edges()
+        batch = batch.given_labels if self.loss.clamps else batch
         theta = potentials(self.weights, batch)
         inference = self.inference
         if self.resume:  # the halves of a loss do not start from one another

@@ -30,6 +30,9 @@ CORE = {
     "test_numerics",
     "test_arrays",
     "test_trw_s",
+    "test_factors",
+    "test_map",
+    "test_gibbs",
 }
 
 #: Modules that use kernels of all kinds of graphs, so that it is worth while to compile these ahead.

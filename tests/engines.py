@@ -7,13 +7,14 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 import skcrf.inference.mean_field
+from skcrf.inference._chain_engine import ChainEngine
 from skcrf.inference._checkerboard import CheckerboardEngine
 from skcrf.inference._lattice import LatticeEngine
 from skcrf.inference._pairwise import PairwiseEngine
 
 #: Those that do lattices in vector arithmetic, and those that do any graph.
 FAST = {LatticeEngine, CheckerboardEngine}
-PLAIN = {PairwiseEngine, skcrf.inference.mean_field._GraphEngine}
+PLAIN = {PairwiseEngine, ChainEngine, skcrf.inference.mean_field._GraphEngine}
 
 FIELDS = ("mu", "edge_mu", "log_z", "n_iter", "converged")
 

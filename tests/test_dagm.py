@@ -1,17 +1,20 @@
 """Directed models as estimators: what is exact in them, and the contract that they share with the others."""
 
 import pickle
+from collections.abc import Sequence
 from itertools import product
 
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
+from sklearn.callback import ScoringMonitor
 from sklearn.linear_model import LogisticRegression
 
 from skcrf import DAGMClassifier, GridDAGMClassifier
 from skcrf.inference import Exact
 from skcrf.losses import LOSSES
+from skcrf.metrics import SCORERS
 
 EDGES = np.array([[2, 0], [2, 1], [0, 1]])
 
@@ -152,9 +155,7 @@ def test_rows_of_a_table_are_logistic_regression(seed):
     assert est.sample(X, 4, random_state=0).shape == (60, 4)
 
 
-@pytest.mark.parametrize(
-    "loss", [name for name, loss in LOSSES.items() if "mu" in loss.needs and loss.site_weighted]
-)
+@pytest.mark.parametrize("loss", [name for name, loss in LOSSES.items() if "mu" in loss.needs])
 def test_losses_of_marginals_go_through_the_inference(loss, seed):
     rng = np.random.default_rng(seed)
     X, Y = images(rng, n=2, shape=(2, 3))
@@ -174,6 +175,32 @@ def test_losses_of_marginals_go_through_the_inference(loss, seed):
 def test_cycles_are_named(X, message):
     with pytest.raises(ValueError, match=message):
         DAGMClassifier().fit(X, [np.arange(len(X[0][0])) % 2])
+
+
+def test_lazy_examples_callbacks_and_passes(seed):
+    rng = np.random.default_rng(seed)
+    X, Y = images(rng)
+
+    class Late(Sequence):
+        def __init__(self, items):
+            self.items = items
+
+        def __len__(self):
+            return len(self.items)
+
+        def __getitem__(self, i):
+            return self.items[i]
+
+    monitor = ScoringMonitor(scoring=SCORERS["accuracy"])
+    est = GridDAGMClassifier(tol=1e-2).set_callbacks(monitor).fit(X, Y)
+    told = [row for row in monitor.get_logs().data if row["task_name"] == "iteration"]
+    assert len(told) == est.n_iter_ > 0
+    lazy = clone(est).fit(Late(list(X)), Late(list(Y)))
+    assert_allclose(lazy.coef_, est.coef_, atol=1e-12)
+    assert_array_equal(lazy.sample(Late(list(X)), 2, random_state=0), est.sample(X, 2, random_state=0))
+    assert_allclose(lazy.log_likelihood(Late(list(X)), Y), est.log_likelihood(X, Y), rtol=1e-12)
+    passes = GridDAGMClassifier(optimizer="adam").partial_fit(X, Y).partial_fit(X, Y)
+    assert passes.loss_curve_[1] < passes.loss_curve_[0]
 
 
 @pytest.mark.parametrize("parents", [[], ["below"], ["left", "left"]])

@@ -8,7 +8,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy import ndimage
 from scipy.special import softmax
 
-from skcrf.datasets import make_binary_denoising, make_potts, make_snakes
+from skcrf.datasets import make_binary_denoising, make_potts, make_snakes, make_texture_defects
 
 
 def test_denoising_shapes_and_values():
@@ -177,3 +177,23 @@ def test_snakes_wander_as_they_show(seed):
     assert all(np.array_equal(a, b) for a, b in zip(Y, again[1], strict=True))
     with pytest.raises(ValueError, match="length == 0, must be >= 1"):
         make_snakes(length=0)
+
+
+def test_texture_defects():
+    first, again, other = (
+        make_texture_defects(n_images=8, shape=(40, 56), random_state=seed) for seed in (0, 0, 1)
+    )
+    for a, b, c in zip(first, again, other, strict=True):
+        assert_array_equal(a, b)
+        assert not np.array_equal(a, c)
+    X, weak, Y = first
+    assert X.shape == weak.shape == Y.shape == (8, 40, 56)
+    assert_array_equal(Y.any(axis=(1, 2)), np.arange(8) < 6)
+    assert (weak >= Y).all()
+    assert weak[:6].sum() > 3 * Y.sum()  # somewhere in here
+    assert_allclose(X[6:].std(), 1, atol=1e-6)
+    bright = [X[i][Y[i] == 1].mean() - X[i][Y[i] == 0].mean() for i in range(6)]
+    assert_array_equal(np.sign(bright), [1, -1] * 3)
+    assert np.abs(bright).min() > 0.8
+    plain, marked, _ = make_texture_defects(n_images=2, defective=0.0, random_state=0)
+    assert not marked.any() and np.isfinite(plain).all()

@@ -65,23 +65,43 @@ def test_conditionals_are_those_of_the_definition_and_sum_to_one(seed):
             assert_allclose(np.exp(everything).sum(), 1, rtol=1e-12)
 
 
-def test_derivative_agrees_with_differences(seed):
+@pytest.mark.parametrize("known", [0.0, 0.5, 1.0])
+def test_derivative_agrees_with_differences(seed, known):
     rng = np.random.default_rng(seed)
     graph, theta = batch(rng)
-    factors = families(graph, N_STATES)
+    given = np.where(rng.uniform(size=graph.n_nodes) < known, rng.integers(N_STATES, size=graph.n_nodes), -1)
+    factors = families(graph, N_STATES, given)
     direction = rng.normal(size=factors.entry_ptr[-1])
     direction[: len(direction) // 2][rng.uniform(size=len(direction) // 2) < 0.8] = 0.0
     entry_example = factors.examples_of["entry"]
 
     def value(graph, theta):
-        many = families(graph, N_STATES)
-        moved = conditionals(graph, many, theta).tables * np.resize(direction, many.entry_ptr[-1])
+        y = np.resize(given, graph.n_nodes)
+        many = families(graph, N_STATES, y)
+        moved = conditionals(graph, many, theta, y).tables * np.resize(direction, many.entry_ptr[-1])
         return sum_by_example(moved, many.examples_of["entry"], many)
 
     assert len(entry_example) == len(direction)
-    log_p = conditionals(graph, factors, theta)
-    d_theta = conditionals_vjp(graph, factors, log_p, log_p._replace(tables=direction))
+    log_p = conditionals(graph, factors, theta, given)
+    d_theta = conditionals_vjp(graph, factors, log_p, log_p._replace(tables=direction), given)
     check_gradient(d_theta, value, graph, theta)
+
+
+def test_known_parents_take_no_part(seed):
+    rng = np.random.default_rng(seed)
+    graph, theta = batch(rng)
+    x = rng.integers(N_STATES, size=graph.n_nodes)
+    given = np.where(rng.uniform(size=graph.n_nodes) < 0.5, x, -1)
+    whole, part = families(graph, N_STATES), families(graph, N_STATES, given)
+    assert not (
+        given[part.scope[np.setdiff1d(np.arange(len(part.scope)), part.scope_ptr[1:] - 1)]] >= 0
+    ).any()
+    assert_allclose(
+        score(part, conditionals(graph, part, theta, given), x),
+        score(whole, conditionals(graph, whole, theta), x),
+        rtol=1e-12,
+    )
+    assert len(families(graph, N_STATES, x).scope) == graph.n_nodes
 
 
 def test_factors_of_a_batch_are_those_of_its_examples():
@@ -144,7 +164,7 @@ def test_tables_that_are_too_large_are_refused(monkeypatch):
     edges = [[0, 3], [1, 3], [2, 3]]
     families(from_edges(4, edges[:2]), 3)
     with pytest.raises(
-        ValueError, match=r"node 3 of an .* 4 nodes has 3 parents: with 3 classes .* 3\*\*4 entries"
+        ValueError, match=r"Node 3 of example 0 has 3 parents: with 3 classes .* 3\*\*4 entries"
     ):
         families(from_edges(4, edges), 3)
 

@@ -1,10 +1,11 @@
 """Junction trees are held to enumeration on factors of any arity, and to what they say they cost."""
 
 import time
-from itertools import combinations, product
+from itertools import combinations
 
 import numpy as np
 import pytest
+import reference
 import zoo
 from derivatives import check_gradient
 from numba import config
@@ -19,104 +20,56 @@ from skcrf.inference.exact import induced_cost
 FEW = 3 if config.DISABLE_JIT else 12
 
 
-def draw_model(rng, *, share=0.3, strength=1.0, n_nodes=5):
-    """A factor graph with all arities up to four, mixed cardinalities, and a table that is shared; theta."""
-    cards = rng.integers(1, 4, size=n_nodes)
-    scopes = [rng.permutation(n_nodes)[:arity] for arity in rng.permutation([0, 1, 2, 2, 3, 4])]
-    scopes.append(scopes[3])  # with the table of the factor that it doubles
-    graph = from_factors(cards, scopes, edge_table=[0, 1, 2, 3, 4, 5, 3])
-    theta = factor_potentials(
-        graph,
-        [strength * rng.normal(size=cards[scope].prod()) for scope in scopes[:6]],
-        [strength * rng.normal(size=card) for card in cards],
-    )
-    off = Potentials(*(rng.random(part.shape) < share for part in theta))
-    x = rng.integers(cards)  # a configuration that stays possible
-    off.unary[np.arange(n_nodes), x] = False
-    for factor, table in enumerate(graph.edge_table):
-        off.tables[graph.entry_ptr[table] + _entry(graph, factor, x)] = False
-    return graph, Potentials(*(np.where(o, -np.inf, t) for o, t in zip(off, theta, strict=True)))
+def draw_graph(rng, n_examples=3, n_nodes=5):
+    """Draw examples with factors of all arities up to four, mixed cardinalities, and a shared table."""
+    graphs = []
+    for _ in range(n_examples):
+        scopes = [rng.permutation(n_nodes)[:arity] for arity in rng.permutation([0, 1, 2, 2, 3, 4])]
+        scopes.append(scopes[3])  # with the table of the factor that it doubles
+        cards = rng.integers(1, 4, size=n_nodes)
+        graphs.append(from_factors(cards, scopes, edge_table=[0, 1, 2, 3, 4, 5, 3]))
+    return pack(graphs)
 
 
-def draw_batch(rng, n=3, **options):
-    graphs, thetas = zip(*(draw_model(rng, **options) for _ in range(n)), strict=True)
-    width = max(theta.unary.shape[1] for theta in thetas)
-    pad = [np.pad(t.unary, ((0, 0), (0, width - t.unary.shape[1])), constant_values=-np.inf) for t in thetas]
-    return pack(graphs), Potentials(np.concatenate(pad), np.concatenate([t.tables for t in thetas]))
+def draw_tau(task, n_nodes, rng):
+    """Draw a temperature that asks for a task."""
+    return {"sum": np.ones(n_nodes), "max": np.zeros(n_nodes)}.get(task, rng.integers(2, size=n_nodes) * 1.0)
 
 
-def _entry(graph, factor, x):
-    links = slice(graph.scope_ptr[factor], graph.scope_ptr[factor + 1])
-    return int(x[graph.scope[links]] @ graph.stride[links])
-
-
-def enumerate_all(graph, theta, tau):
-    """mu, edge_mu and log_z by their definitions, with the best states of the nodes where tau is 0."""
-    mu, edge_mu, log_z = np.zeros(theta.unary.shape), np.zeros(graph.belief_ptr[-1]), []
-    for example in range(graph.n_examples):
-        nodes = np.arange(graph.node_ptr[example], graph.node_ptr[example + 1])
-        factors = range(graph.edge_ptr[example], graph.edge_ptr[example + 1])
-        x = np.zeros(graph.n_nodes, dtype=int)
-        groups = {}
-        for states in product(*(range(card) for card in graph.cards[nodes])):
-            x[nodes] = states
-            score = theta.unary[nodes, states].sum()
-            for f in factors:
-                score += theta.tables[graph.entry_ptr[graph.edge_table[f]] + _entry(graph, f, x)]
-            groups.setdefault(tuple(x[nodes][tau[nodes] == 0]), []).append((score, x.copy()))
-        values = {key: np.logaddexp.reduce([score for score, _ in group]) for key, group in groups.items()}
-        best = max(values, key=values.get)
-        log_z.append(values[best])
-        for score, x in groups[best]:
-            p = np.exp(score - values[best])
-            mu[nodes, x[nodes]] += p
-            for f in factors:
-                edge_mu[graph.belief_ptr[f] + _entry(graph, f, x)] += p
-    return mu, edge_mu, np.array(log_z)
+def check(graph, theta, tau, *, rtol=1e-10, atol=1e-10):
+    """Hold beliefs to enumeration: best states of some nodes, and the marginals of the others given these."""
+    beliefs = Exact().forward(graph, theta, tau=tau, edges=True)
+    values, choices = reference.marginal_map(graph, theta, tau == 0)
+    assert_allclose(beliefs.log_z, values, rtol=rtol, atol=atol)
+    x = beliefs.mu.argmax(axis=1)
+    for best in choices:
+        assert {i: x[i] for i in best[0]} in best
+    mu, edge_mu = reference.marginals(graph, clamp(theta, np.where(tau == 0, x, -1)))
+    assert_allclose(beliefs.mu, mu, rtol=0, atol=atol)
+    assert_allclose(beliefs.edge_mu, edge_mu, rtol=0, atol=atol)
+    return beliefs
 
 
 @pytest.mark.parametrize("task", sorted(Exact.tasks))
 def test_factors_agree_with_enumeration(task, seed):
     rng = np.random.default_rng(seed)
     for _ in range(FEW):
-        graph, theta = draw_batch(rng)
-        tau = {"sum": np.ones, "max": np.zeros}.get(task, lambda n: rng.integers(2, size=n) * 1.0)(
-            graph.n_nodes
-        )
-        beliefs = Exact().forward(graph, theta, tau=tau, edges=True)
-        mu, edge_mu, log_z = enumerate_all(graph, theta, tau)
-        assert_allclose(beliefs.mu, mu, rtol=0, atol=1e-10)
-        assert_allclose(beliefs.edge_mu, edge_mu, rtol=0, atol=1e-10)
-        assert_allclose(beliefs.log_z, log_z, rtol=1e-10, atol=1e-10)
+        graph = draw_graph(rng)
+        check(graph, zoo.forbidden(graph, None, rng), draw_tau(task, graph.n_nodes, rng))
 
 
-@pytest.mark.parametrize("draw", [zoo.normal, zoo.forbidden])
-@pytest.mark.parametrize("title", ["lattice_2x3", "complete"])
-def test_marginal_map_of_pairs(title, draw, seed):
-    """Nodes that are summed out, held to all states of the others: value, states, conditional marginals."""
+@pytest.mark.parametrize("title", ["lattice_2x3", "complete", "mixed"])
+def test_marginal_map_of_pairs(title, seed):
     rng, graph = np.random.default_rng(seed), zoo.GRAPHS[title]
-    for _ in range(FEW):
-        theta, tau = draw(graph, 2, rng), rng.integers(2, size=graph.n_nodes) * 1.0
-        beliefs = Exact().forward(graph, theta, tau=tau)
-        x = np.where(tau == 0, beliefs.mu.argmax(axis=1), -1)
-        given = Exact().forward(graph, clamp(theta, x))
-        assert_allclose(beliefs.mu, given.mu, rtol=0, atol=1e-12)
-        assert_allclose(beliefs.log_z, given.log_z, rtol=1e-12, atol=1e-12)
-        for states in product(range(2), repeat=int((tau == 0).sum())):
-            other = x.copy()
-            other[tau == 0] = states
-            try:
-                value = Exact().forward(graph, clamp(theta, other)).log_z
-            except ValueError:  # impossible
-                continue
-            assert value <= beliefs.log_z + 1e-10
+    for draw in (zoo.normal, zoo.forbidden, zoo.constant):
+        check(graph, draw(graph, 2, rng), draw_tau("mixed", graph.n_nodes, rng))
 
 
 @pytest.mark.parametrize("task", sorted(Exact.tasks))
 def test_derivatives_on_factors(task, seed):
     rng = np.random.default_rng(seed)
-    graph, theta = draw_batch(rng, 2, n_nodes=4)
-    tau = {"sum": np.ones, "max": np.zeros}.get(task, lambda n: np.arange(n) % 2.0)(graph.n_nodes)
+    graph = draw_graph(rng, 2, n_nodes=4)
+    theta, tau = zoo.forbidden(graph, None, rng, share=0.2), draw_tau(task, graph.n_nodes, rng)
     beliefs = Exact().forward(graph, theta, tau=tau, edges=True)
     d_mu, d_edge_mu = rng.normal(size=beliefs.mu.shape), rng.normal(size=beliefs.edge_mu.shape)
     d_log_z = rng.normal(size=graph.n_examples)
@@ -136,33 +89,42 @@ def test_derivatives_on_factors(task, seed):
     check_gradient(Exact().backward(beliefs, d_mu, d_edge_mu, d_log_z), value, graph, theta)
 
 
+def test_statistics_are_the_derivative_of_log_z(seed):
+    rng = np.random.default_rng(seed)
+    graph = draw_graph(rng)
+    beliefs = Exact().forward(graph, zoo.forbidden(graph, None, rng), edges=True)
+    expected = Exact().backward(beliefs, d_log_z=np.ones(graph.n_examples))
+    for one, other in zip(Exact().statistics(graph, beliefs), expected, strict=True):
+        assert_allclose(one, other, rtol=0, atol=1e-12)
+
+
 def test_derivatives_where_anything_may_be_asked_of_what_is_impossible(seed):
     """A loss may have an infinite derivative where a marginal is zero: it counts for nothing."""
-    graph, theta = draw_batch(np.random.default_rng(seed), share=0.5)
-    beliefs = Exact().forward(graph, theta, edges=True)
+    rng = np.random.default_rng(seed)
+    graph = draw_graph(rng)
+    beliefs = Exact().forward(graph, zoo.forbidden(graph, None, rng, share=0.5), edges=True)
     plain = [np.where(part > 0, 1.0 + part, 0.0) for part in (beliefs.mu, beliefs.edge_mu)]
     wild = [np.where(part > 0, 1.0 + part, np.inf) for part in (beliefs.mu, beliefs.edge_mu)]
     for one, other in zip(Exact().backward(beliefs, *plain), Exact().backward(beliefs, *wild), strict=True):
         assert_allclose(other, one, rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("tau", [1.0, 0.0])
-def test_large_potentials(tau, seed):
+@pytest.mark.parametrize("task", sorted(Exact.tasks))
+def test_large_potentials(task, seed):
     rng = np.random.default_rng(seed)
     for _ in range(FEW):
-        graph, theta = draw_batch(rng, strength=1e4)
-        beliefs = Exact().forward(graph, theta, tau=tau, edges=True)
-        expected = enumerate_all(graph, theta, np.full(graph.n_nodes, tau))
-        for found, truth in zip(beliefs, expected, strict=False):
-            assert_allclose(found, truth, rtol=1e-10, atol=1e-7)
+        graph = draw_graph(rng)
+        theta = zoo.extreme(graph, None, rng)
+        # terms of 1e4 are rounded at 1e-12
+        beliefs = check(graph, theta, draw_tau(task, graph.n_nodes, rng), atol=1e-8)
         ones = np.ones_like(beliefs.mu), np.ones_like(beliefs.edge_mu), np.ones(graph.n_examples)
         assert all(np.isfinite(part).all() for part in Exact().backward(beliefs, *ones))
 
 
 def test_batches_are_their_examples_bit_for_bit(seed):
     rng = np.random.default_rng(seed)
-    graph, theta = draw_batch(rng, 4)
-    tau = rng.integers(2, size=graph.n_nodes) * 1.0
+    graph = draw_graph(rng, 4)
+    theta, tau = zoo.forbidden(graph, None, rng), draw_tau("mixed", graph.n_nodes, rng)
     whole = Exact().forward(graph, theta, tau=tau, edges=True)
     d_theta = Exact().backward(whole, whole.mu, whole.edge_mu, whole.log_z)
     for example in range(graph.n_examples):
@@ -287,3 +249,11 @@ def test_long_chains_and_narrow_lattices(seed):
     one, other = Exact().forward(long, theta), Tree().forward(long, theta)
     assert_allclose(one.mu, other.mu, rtol=0, atol=1e-10)
     assert_allclose(one.log_z, other.log_z, rtol=1e-12)
+
+
+@pytest.mark.parametrize("tau", [1.0, 0.0, np.array([0.0, 1.0, 1.0])], ids=["sum", "max", "mixed"])
+def test_what_is_impossible_by_its_tables_is_refused(tau):
+    graph = from_factors([2, 2, 2], [[0, 1], [1, 2]])
+    theta = factor_potentials(graph, [np.full((2, 2), -np.inf), np.zeros((2, 2))])
+    with pytest.raises(ValueError, match="forbids every configuration of example 0"):
+        Exact().forward(graph, theta, tau)

@@ -98,6 +98,7 @@ def test_pairs_are_factors_of_two_nodes(seed):
         ([2, 0], [], {}, r"cards\[1\] is 0"),
         ([2, 2], [[0], [0, 2]], {}, r"scopes\[1\] is \[0, 2\]"),
         ([2, 2], [[0], [1, 1]], {}, r"scopes\[1\] is \[1, 1\]"),
+        ([2, 2], [[0], [0, 0.5]], {}, r"scopes\[1\] is \[0, 0.5\]"),
         ([2, 3], [[0], [1]], {"edge_table": [0, 0]}, r"scopes\[1\] has the shape \[3\]"),
         ([2, 2], [[0], [1]], {"edge_table": [0, 2]}, "edge_table names 3 tables"),
     ],
@@ -107,6 +108,16 @@ def test_bad_structure_is_refused(cards, scopes, options, message):
         from_factors(cards, scopes, **options)
 
 
-def test_tables_of_another_size_are_refused():
-    with pytest.raises(ValueError, match="tables have 3 entries, but the graph has 4"):
-        factor_potentials(from_factors([2, 2], [[0, 1]]), [np.zeros(3)])
+@pytest.mark.parametrize(
+    "tables, unary, message",
+    [
+        ([np.zeros(5)], None, r"tables\[0\] has shape \(5,\), but its nodes have \(2, 3\) states"),
+        ([np.zeros((3, 2))], None, r"tables\[0\] has shape \(3, 2\)"),
+        ([np.zeros((2, 3))] * 2, None, "tables holds 2 arrays, but the graph asks for 1"),
+        ([np.zeros((2, 3))], [[0.0]], "unary holds 1 arrays, but the graph asks for 2"),
+        ([np.zeros((2, 3))], [[0.0], [0.0, 1.0, 2.0]], r"unary\[0\] has shape \(1,\)"),
+    ],
+)
+def test_potentials_of_another_shape_are_refused(tables, unary, message):
+    with pytest.raises(ValueError, match=message):
+        factor_potentials(from_factors([2, 3], [[0, 1]]), tables, unary)

@@ -248,3 +248,17 @@ def test_graphs_must_go_together():
         quick().fit([(A, E)], [[0, 1]])
     with pytest.raises(TypeError, match=r"X\[0\] has shape \(3, 2\), but graphs are tuples"):
         quick().fit((A, E), [[0, 1, 0]])
+
+
+def test_a_problem_of_inference_names_the_example_of_the_user():
+    rng = np.random.default_rng(0)
+    path = np.stack([np.arange(14), np.arange(1, 15)], axis=1)
+    X = [(rng.normal(size=(15, 2)), path) for _ in range(200)]
+    X[150] = (X[150][0], np.concatenate([path, [[0, 14]]]))  # in the second batch
+    Y = [rng.integers(2, size=15) for _ in X]
+    crf = GraphCRFClassifier(inference="tree", n_jobs=2)
+    with pytest.raises(ValueError, match="example 150 has a cycle"):
+        crf.fit(X, Y)
+    crf.fit(X[:150], Y[:150])
+    with pytest.raises(ValueError, match="example 149 has a cycle"):
+        crf.predict_proba(X[1:])

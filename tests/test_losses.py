@@ -25,7 +25,7 @@ from loss_definitions import (
 from numba import config
 from numpy.testing import assert_allclose, assert_array_equal
 
-from skcrf.graph import pack
+from skcrf.graph import Potentials, factor_potentials, from_factors, pack
 from skcrf.inference import INFERENCE
 from skcrf.losses import LOSSES
 
@@ -39,7 +39,7 @@ FORBIDDEN = (
 
 
 #: Of several arities, with hidden nodes in the middle of factors.
-FACTORS = ("overlap", "hypertree") if config.DISABLE_JIT else ("hypertree", "four_and_pairs", "everything")
+FACTORS = ("triple", "overlap") if config.DISABLE_JIT else ("hypertree", "four_and_pairs", "everything")
 
 
 @pytest.mark.parametrize("loss", LOSSES)
@@ -131,7 +131,9 @@ def test_gradient_of_a_batch_with_three_states(loss, cls, graphs, seed):
             check(loss, wrapped(cls, **TRUNCATED), graph, theta, y)
 
 
-@pytest.mark.parametrize("loss, cls, graph", cases("cycle_tied", "lonely", "lattice_1x3_diagonal", "overlap"))
+@pytest.mark.parametrize(
+    "loss, cls, graph", cases("cycle_tied", "lonely", "lattice_1x3_diagonal", FACTORS[0])
+)
 def test_gradient_at_the_fixed_point(loss, cls, graph, seed):
     rng = np.random.default_rng(seed)
     theta = zoo.normal(graph, 2, rng, strength=0.4)
@@ -245,6 +247,35 @@ def test_not_converging_is_told_by_example(loss, name, labelled, seed):
     assert_array_equal(converged, [True, not LOSSES[loss].needs])
     assert np.isfinite(value).all()
     assert all(np.isfinite(part).all() for part in gradient)
+
+
+@pytest.mark.parametrize("loss", OF_LOG_Z)
+def test_free_field_of_a_directed_model_needs_no_inference(loss, seed):
+    """Its probabilities sum to 1; beside a model of another kind, each is what it is alone."""
+    rng = np.random.default_rng(seed)
+    parent, child = rng.dirichlet(np.ones(2)), rng.dirichlet(np.ones(3), size=2)
+    directed, y = from_factors([2, 3], [(0,), (0, 1)], normalised=True), np.array([1, 2])
+    theta = factor_potentials(directed, [np.log(parent), np.log(child)])
+
+    class Silent(INFERENCE["trw"]):
+        """Has nothing to say."""
+
+        def forward(self, *args, **options):
+            raise AssertionError("No inference is needed.")
+
+    value, gradient, converged = LOSSES[loss]()(wrapped(Silent), directed, theta, y)
+    assert_allclose(value, -np.log(parent[1] * child[1, 2]), rtol=1e-12)
+    assert_allclose(gradient.tables, [0, -1, 0, 0, 0, 0, 0, -1], rtol=0, atol=1e-12)
+    assert converged.all()
+
+    inference, other = wrapped(INFERENCE["trw"], max_iter=2), zoo.FACTORS["overlap"]
+    other_theta, other_y = zoo.normal(other, None, rng), np.array([0, -1, 1])
+    alone = LOSSES[loss]()(inference, other, other_theta, other_y)
+    padded = np.pad(other_theta.unary, [(0, 0), (0, 1)], constant_values=-np.inf)
+    both = Potentials(np.vstack([theta.unary, padded]), np.append(theta.tables, other_theta.tables))
+    values, gradients, _ = LOSSES[loss]()(inference, pack([directed, other]), both, np.append(y, other_y))
+    assert_allclose(values, [*value, *alone[0]], rtol=1e-12)
+    assert_allclose(gradients.tables, np.append(gradient.tables, alone[1].tables), rtol=0, atol=1e-12)
 
 
 # ---------------------------------------------------------------------------------------- claims

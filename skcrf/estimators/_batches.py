@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from sklearn.utils import compute_class_weight
 
-from skcrf._examples import Source
+from skcrf._examples import Source, known_as
 from skcrf.estimators._reading import BaseReader
 from skcrf.features import Batch, stacked
 from skcrf.graph import isolated, pack
@@ -154,6 +154,7 @@ def make_batches(fields, y, reading, parts, weight):
             [y[i].ravel() for i in chosen],
             weight[chosen],
             reading,
+            chosen,
             graph_of,
         )
         for chosen in parts
@@ -166,7 +167,8 @@ def _table_batch(X, y, reading, chosen, weight):
     V = np.zeros((0, reading.structure.n_edge_features))
     site_weight = _site_weight(y[rows], reading.class_weights)
     graph = isolated(len(chosen))
-    return Batch(graph, X[rows], V, y[rows], weight[rows], site_weight, reading.structure.factors(graph))
+    factors = reading.structure.factors(graph)
+    return Batch(graph, X[rows], V, y[rows], weight[rows], site_weight, factors, numbers=chosen)
 
 
 class Recipe(NamedTuple):
@@ -220,7 +222,7 @@ class Recipe(NamedTuple):
         return self.structure.hidden(self.outlines)
 
 
-def field_batch(examples, labels, weight, reading, graph_of=None):
+def field_batch(examples, labels, weight, reading, numbers, graph_of=None):
     """Make a batch of fields.
 
     Parameters
@@ -233,6 +235,8 @@ def field_batch(examples, labels, weight, reading, graph_of=None):
         Weights.
     reading : Reading
         How they are put together.
+    numbers : ndarray of shape (n_examples,)
+        The numbers by which the user knows them.
     graph_of : callable, default=None
         From the outline of an example to its graph; None for that of the structure.
 
@@ -243,8 +247,10 @@ def field_batch(examples, labels, weight, reading, graph_of=None):
     """
     features, shapes, outlines = zip(*examples, strict=True)
     X, y, recipe = stacked(features), stacked(labels), Recipe(reading.structure, shapes, outlines)
-    graph, V, factors = recipe(X, graph_of)
-    batch = Batch(graph, X, V, y, weight, _site_weight(y, reading.class_weights), factors)
+    with known_as(numbers):
+        graph, V, factors = recipe(X, graph_of)
+    site_weight = _site_weight(y, reading.class_weights)
+    batch = Batch(graph, X, V, y, weight, site_weight, factors, numbers=numbers)
     batch.recipe = recipe
     return batch
 

@@ -6,6 +6,7 @@ from typing import NamedTuple
 import numpy as np
 from sklearn.utils.metaestimators import available_if
 
+from skcrf._examples import by_their_numbers
 from skcrf.features import Weights, potentials
 from skcrf.graph import clamp, sum_by_example
 from skcrf.inference import INFERENCE, BaseInference
@@ -172,6 +173,7 @@ class Decoded(NamedTuple):
         mu, converged = decode(self.inference, batch.field, theta, batch.hidden)
         return mu.argmax(axis=1), bool(converged.all())
 
+    @by_their_numbers
     def __call__(self, batch):
         """Decode the labels of each example, given those that are known; tell whether inference converged."""
         theta = potentials(self.weights, batch)
@@ -186,6 +188,7 @@ class Errors(Decoded):
 
     __slots__ = ()
 
+    @by_their_numbers
     def __call__(self, batch):
         """Count, examples by their weights, without a look at the labels."""
         states, _ = self.states(batch, potentials(self.weights, batch))

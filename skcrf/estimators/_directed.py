@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 from sklearn.utils import check_random_state, check_scalar
 
-from skcrf._examples import like_container
+from skcrf._examples import by_their_numbers, like_container
 from skcrf.estimators._predicting import by_example, warn_of
 from skcrf.features import Weights, potentials, scores
 from skcrf.graph import ancestral_samples, clamp, score, sum_by_example
@@ -29,6 +29,7 @@ class Draw(NamedTuple):
     seeds: np.ndarray
     n_samples: int
 
+    @by_their_numbers
     def __call__(self, batch):
         """Draw labels of all examples of a batch.
 
@@ -67,6 +68,7 @@ class LogLikelihood(NamedTuple):
     weights: Weights
     inference: BaseInference
 
+    @by_their_numbers
     def __call__(self, batch):
         """Compute the log-probabilities of a batch.
 
@@ -82,6 +84,7 @@ class LogLikelihood(NamedTuple):
         converged : bool
             Whether inference did, on all that needed it.
         """
+        batch = batch.given_labels
         field, y = batch.field, batch.y
         theta = potentials(self.weights, batch)
         n_hidden = sum_by_example(y < 0, field.node_example, field)

@@ -95,13 +95,11 @@ class Graphs(BaseReader):
         _check_simple(edges, name)
 
     def like(self, example):
-        """Make the reader of the graphs that follow a first one, as `BaseReader` says."""
         edge_features = example.outline.edge_features
         n_edge_features = 0 if edge_features is None else edge_features.shape[1]
         return type(self)(example.X.shape[1], "in X[0]", n_edge_features)
 
     def is_example(self, item):
-        """Tell whether an item of a list is a graph, or is meant to be one, as `BaseReader` says."""
         return has_axes(item) or (_is_tuple(item) and has_axes(item[0]))
 
 
@@ -204,15 +202,12 @@ class Links(BaseStructure):
         self.n_edge_features = max(1, n_edge_features)
 
     def graph(self, outline):
-        """Make the graph of an example, as `BaseStructure` says."""
         return from_edges(outline.n_nodes, outline.edges, tied=self.tied)
 
     def edge_values(self, graph, outline, X):
-        """Give the features of the tables of an example, as `BaseStructure` says."""
         return np.ones((graph.n_tables, 1)) if self.tied else outline.edge_features
 
     def hidden(self, outlines):
-        """Tell which nodes of a batch are hidden variables, as `BaseStructure` says."""
         if all(outline.hidden is None for outline in outlines):
             return None
         visible = (np.zeros(outline.n_nodes, dtype=bool) for outline in outlines)

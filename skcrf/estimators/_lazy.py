@@ -101,7 +101,7 @@ class LazyBatch(NamedTuple):
         batch : Batch
             The examples.
         """
-        return field_batch(*loaded, self.weight, self.reading)
+        return field_batch(*loaded, self.weight, self.reading, self.X.index)
 
 
 def lazy_batches(X, Y, reading, parts, weight, shapes=None, n_labels=None):

@@ -8,7 +8,7 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
-from skcrf._examples import Source, any_lazy, check_weights, like_container
+from skcrf._examples import Source, any_lazy, by_their_numbers, check_weights, like_container
 from skcrf._labels import Labels, check_shape, read_labels
 from skcrf.estimators._batches import make_batches, partition
 from skcrf.estimators._decoding import Decoded, by_example, choose, needs_marginals
@@ -75,6 +75,7 @@ class Marginals(NamedTuple):
     inference: BaseInference
     arranged: Callable = of_sites
 
+    @by_their_numbers
     def __call__(self, batch):
         """Infer the marginals of a batch.
 

@@ -85,5 +85,4 @@ class DirectedStructure(BaseStructure):
     """
 
     def factors(self, graph, outlines=None):
-        """Make the factors of a batch, as `BaseStructure` says."""
         return families(graph, self.n_states)

@@ -46,7 +46,7 @@ class Sequences(BaseReader):
 
     def __call__(self, example, name):
         """Validate one sequence, as `BaseReader` says."""
-        named = self.is_named(example)
+        named = _has_names(example)
         if named != (self.vectorizer is not None):
             found, expected = ("names its features", "arrays") if named else ("is an array", "dictionaries")
             raise TypeError(f"{name} {found}, but {expected} are expected, as {self.as_in}.")
@@ -56,16 +56,15 @@ class Sequences(BaseReader):
         return Example(rows, rows.shape[:1], rows.shape[:1])
 
     def like(self, example):
-        """Make the reader of the sequences that follow a first one, as `BaseReader` says."""
         return Sequences(example.X.shape[1], "in X[0]", self.vectorizer)
 
     def is_example(self, item):
-        """Tell whether an item of a list is a sequence, as `BaseReader` says."""
-        return has_axes(item) or self.is_named(item)
+        return has_axes(item) or _has_names(item)
 
-    def is_named(self, example):
-        """Tell whether a sequence is a list of items that name their features."""
-        return isinstance(example, (list, tuple)) and len(example) > 0 and _is_named(example[0])
+
+def _has_names(example):
+    """Tell whether a sequence is a list of items that name their features."""
+    return isinstance(example, (list, tuple)) and len(example) > 0 and _is_named(example[0])
 
 
 def checked_names(sequence, name):
@@ -104,7 +103,6 @@ class Chains(BaseStructure):
     n_edge_features = 1
 
     def graph(self, outline):
-        """Make the graph of a sequence, as `BaseStructure` says."""
         return _chain(*outline)
 
     def edge_values(self, graph, outline, X):
@@ -272,11 +270,9 @@ class ChainCRFClassifier(BaseFieldClassifier):
         self.random_state = random_state
 
     def _start_reading(self, X):
-        if not self._reads.is_named(X[0]):
+        if not _has_names(next(iter(X))):
             return self._reads
-        items = (
-            item for i, x in enumerate(X) if self._reads.is_named(x) for item in checked_names(x, f"X[{i}]")
-        )
+        items = (item for i, x in enumerate(X) if _has_names(x) for item in checked_names(x, f"X[{i}]"))
         return Sequences(vectorizer=DictVectorizer().fit(items))
 
     @property

@@ -9,12 +9,21 @@ from skcrf.graph import PARENTS, topological_order
 
 
 class DAGs(Graphs):
-    """Reads graphs, as `Graphs` does, whose edges lead from parents to children."""
+    """Reads graphs, as `Graphs` does, whose edges lead from parents to children.
+
+    Parameters
+    ----------
+    n_features : int, default=None
+        Number of features that a node must have; None for any.
+    as_in : str, default="in fit"
+        Where that number comes from, for messages.
+    n_edge_features : int, default=None
+        Number of features that an edge must have, 0 if edges have none; None for any.
+    """
 
     one, many = "DAG", "DAGs"
 
     def check_together(self, edges, n_nodes, name):
-        """Refuse cycles, and parents that come twice."""
         topological_order(n_nodes, edges, name)
         super().check_together(edges, n_nodes, name)
 
@@ -64,8 +73,7 @@ class DAGMClassifier(DirectedMixin, BaseGraphClassifier):
         What is minimised: a name in `skcrf.losses.LOSSES`, or an instance. The "likelihood" of a directed
         model is convex and calls no inference where all labels are known; hidden ones are summed out by the
         inference, which is EM. Losses of the marginals, such as "univariate_logistic" and "clique_logistic",
-        go through the inference as they do for random fields. Losses of pairs alone, such as
-        "pseudolikelihood", are refused.
+        go through the inference as they do for random fields.
     gradient : str or BaseGradient, default="backprop"
         How the loss is differentiated through the inference.
     optimizer : str or BaseOptimizer, default="lbfgs"
@@ -229,8 +237,7 @@ class GridDAGMClassifier(DirectedMixin, BaseGridClassifier):
         What is minimised: a name in `skcrf.losses.LOSSES`, or an instance. The "likelihood" of a directed
         model is convex and calls no inference where all labels are known; hidden ones are summed out by the
         inference, which is EM. Losses of the marginals, such as "univariate_logistic" and "clique_logistic",
-        go through the inference as they do for random fields. Losses of pairs alone, such as
-        "pseudolikelihood", are refused.
+        go through the inference as they do for random fields.
     gradient : str or BaseGradient, default="backprop"
         How the loss is differentiated through the inference.
     optimizer : str or BaseOptimizer, default="lbfgs"

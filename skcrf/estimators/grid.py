@@ -45,11 +45,9 @@ class BaseLattices(BaseStructure):
         self._graph = lru_cache(_GRAPHS)(lambda shape: make(*shape, tied=tied))
 
     def graph(self, outline):
-        """Make the graph of an image of this shape, as `BaseStructure` says."""
         return self._graph(outline)
 
     def edge_values(self, graph, outline, X):
-        """Compute the features of the tables of an image, as `BaseStructure` says."""
         constant = np.ones((graph.n_tables, 1))
         if self.transformer is None or graph.n_edges == 0:
             return np.broadcast_to(constant, (graph.n_tables, self.n_edge_features))
@@ -65,8 +63,10 @@ class Lattices(BaseLattices):
     ----------
     connectivity : {4, 8}
         Number of neighbours of a pixel.
-    transformer, n_edge_features
-        As for `BaseLattices`.
+    transformer : transformer or None
+        What makes edge features of differences; None for no such features.
+    n_edge_features : int
+        Number of features of an edge.
     """
 
     def __init__(self, connectivity, transformer, n_edge_features):
@@ -86,8 +86,10 @@ class Meshes(DirectedStructure, BaseLattices):
         The neighbours of a pixel that are its parents.
     n_states : int
         Number of classes.
-    transformer, n_edge_features
-        As for `BaseLattices`.
+    transformer : transformer or None
+        What makes edge features of differences; None for no such features.
+    n_edge_features : int
+        Number of features of an edge.
     """
 
     def __init__(self, parents, n_states, transformer, n_edge_features):
@@ -100,7 +102,6 @@ class Meshes(DirectedStructure, BaseLattices):
         return Meshes, (self.parents, self.n_states, self.transformer, self.n_edge_features)
 
     def factors(self, graph, outlines=None):
-        """Make the factors of a batch, as `BaseStructure` says: large images of one size share them."""
         if outlines is not None and len(outlines) == 1:
             return self._factors(outlines[0])
         return super().factors(graph)

@@ -7,6 +7,7 @@ from scipy.sparse import coo_array, eye_array
 from scipy.sparse.linalg import minres, splu
 from sklearn.utils._param_validation import Interval, StrOptions
 
+from skcrf._examples import ExampleError
 from skcrf.gradients._base import StationaryGradient
 from skcrf.graph import Potentials, sum_by_table
 
@@ -117,9 +118,10 @@ class Implicit(StationaryGradient):
                 return found
             if not np.abs(left).max() <= 0.1 * before:
                 break
-        raise ValueError(
-            f"The linear system of example {example} was not solved to tol={self.tol:g} in {len(steps)} "
-            f"steps (max_iter={self.max_iter}): take solver='direct' or another gradient."
+        raise ExampleError(
+            f"The linear system of {{example}} was not solved to tol={self.tol:g} in {len(steps)} "
+            f"steps (max_iter={self.max_iter}): take solver='direct' or another gradient.",
+            example,
         )
 
 
@@ -127,9 +129,10 @@ _SOLVERS = {"direct": Implicit._direct, "iterative": Implicit._iterative}
 
 
 def _singular(example):
-    return ValueError(
-        f"The linear system of example {example} is singular: the marginals have no derivative there. Take "
-        "another inference (TRW with rho='auto' is never singular), a larger alpha or gradient='backprop'."
+    return ExampleError(
+        "The linear system of {example} is singular: the marginals have no derivative there. Take "
+        "another inference (TRW with rho='auto' is never singular), a larger alpha or gradient='backprop'.",
+        example,
     )
 
 

@@ -7,6 +7,7 @@ minus its log-sum-exp over x. The product of all conditionals is a distribution,
 
 import numpy as np
 
+from skcrf._examples import ExampleError
 from skcrf._memory import empty
 from skcrf._numerics import kernel, log_normalise
 from skcrf.graph._factors import FactorGraph
@@ -76,7 +77,7 @@ def _cycle(edges, waiting):
     return " -> ".join(map(str, [node, *path[path.index(node) :][::-1]]))
 
 
-def families(graph, n_states):
+def families(graph, n_states, given=None):
     """Make the factors of a directed model: one a node, of its parents and itself.
 
     Parameters
@@ -85,6 +86,9 @@ def families(graph, n_states):
         A batch whose edges lead from parents to children.
     n_states : int
         Number of states of all nodes.
+    given : ndarray of shape (n_nodes,), default=None
+        States that are known, -1 where they are not. Parents that are known take no part: their children's
+        factors have the tables for these very states.
 
     Returns
     -------
@@ -92,8 +96,9 @@ def families(graph, n_states):
         Factor i is that of node i. Its nodes are the parents, in the order of their edges, then the child.
         Messages run from parents to children, then back. All examples are `normalised`.
     """
-    n_nodes, (parents, children) = graph.n_nodes, graph.edges.T
-    order = topological_order(n_nodes, graph.edges)
+    n_nodes, edges = graph.n_nodes, graph.edges
+    order = topological_order(n_nodes, edges)
+    parents, children = edges.T if given is None else edges[given[edges[:, 0]] < 0].T
     order = order[np.argsort(graph.node_example[order], kind="stable")]
     n_parents = np.bincount(children, minlength=n_nodes)
     _check_families(graph, n_parents, n_states)
@@ -138,11 +143,11 @@ def _check_families(graph, n_parents, n_states):
     if (n_parents > most).any():
         node = int(np.argmax(n_parents))
         example = graph.node_example[node]
-        first, last = graph.node_ptr[example : example + 2]
-        raise ValueError(
-            f"node {node - first} of an example with {last - first} nodes has {n_parents[node]} parents: "
+        raise ExampleError(
+            f"Node {node - graph.node_ptr[example]} of {{example}} has {n_parents[node]} parents: "
             f"with {n_states} classes its table would have "
-            f"{n_states}**{n_parents[node] + 1} entries, expected at most {most} parents."
+            f"{n_states}**{n_parents[node] + 1} entries, expected at most {most} parents.",
+            example,
         )
 
 
@@ -154,7 +159,7 @@ def _down_and_up(graph, factor, place_from_end, order):
     return np.lexsort((np.where(up, -rank[factor], rank[factor]), up, graph.node_example[factor]))
 
 
-def conditionals(graph, factors, theta):
+def conditionals(graph, factors, theta, given=None):
     """Normalise scores: compute ``log p(x_i | parents)`` of every node.
 
     Parameters
@@ -165,6 +170,8 @@ def conditionals(graph, factors, theta):
         What `families` made of it.
     theta : Potentials
         Pairwise potentials.
+    given : ndarray of shape (n_nodes,), default=None
+        What was given to `families`.
 
     Returns
     -------
@@ -172,21 +179,25 @@ def conditionals(graph, factors, theta):
         Potentials of the factors; those of nodes are zero.
     """
     tables = empty(factors.entry_ptr[-1])
-    _conditionals(graph, factors, theta, tables)
+    _conditionals(graph, factors, _states(graph, given), theta, tables)
     return Potentials(np.zeros_like(theta.unary), tables)
 
 
-def conditionals_vjp(graph, factors, log_p, d_log_p):
+def conditionals_vjp(graph, factors, log_p, d_log_p, given=None):
     """Compute the derivative of `conditionals`.
 
     Parameters
     ----------
-    graph, factors
-        As for `conditionals`.
+    graph : Graph
+        A batch whose edges lead from parents to children.
+    factors : FactorGraph
+        What `families` made of it.
     log_p : Potentials
-        What that gave.
+        What `conditionals` gave.
     d_log_p : Potentials
         Derivative of some value with respect to it; that of nodes leads nowhere.
+    given : ndarray of shape (n_nodes,), default=None
+        What was given to `families`.
 
     Returns
     -------
@@ -195,12 +206,16 @@ def conditionals_vjp(graph, factors, log_p, d_log_p):
     """
     n_states = log_p.unary.shape[1]
     d_theta = Potentials(np.zeros(log_p.unary.shape), np.zeros((graph.n_tables, n_states, n_states)))
-    _conditionals_vjp(graph, factors, log_p.tables, d_log_p.tables, d_theta)
+    _conditionals_vjp(graph, factors, _states(graph, given), log_p.tables, d_log_p.tables, d_theta)
     return d_theta
 
 
+def _states(graph, given):
+    return np.full(graph.n_nodes, -1) if given is None else np.ascontiguousarray(given, dtype=np.int64)
+
+
 @kernel
-def _conditionals(graph, factors, theta, log_p):
+def _conditionals(graph, factors, given, theta, log_p):
     n_states = theta.unary.shape[1]
     for node in range(len(theta.unary)):
         for start in range(factors.entry_ptr[node], factors.entry_ptr[node + 1], n_states):
@@ -209,14 +224,16 @@ def _conditionals(graph, factors, theta, log_p):
             link = factors.scope_ptr[node]
             for message in graph.incident[graph.incident_ptr[node] : graph.incident_ptr[node + 1]]:
                 if message % 2 == 1:  # the node is the child of this edge
-                    state = (start - factors.entry_ptr[node]) // factors.stride[link] % n_states
+                    state = given[graph.edges[message // 2, 0]]
+                    if state < 0:
+                        state = (start - factors.entry_ptr[node]) // factors.stride[link] % n_states
+                        link += 1
                     row += theta.tables[graph.edge_table[message // 2], state]
-                    link += 1
             log_normalise(row)
 
 
 @kernel
-def _conditionals_vjp(graph, factors, log_p, d_log_p, d_theta):
+def _conditionals_vjp(graph, factors, given, log_p, d_log_p, d_theta):
     n_states = d_theta.unary.shape[1]
     d_row = np.empty(n_states)
     for node in range(len(d_theta.unary)):
@@ -233,11 +250,13 @@ def _conditionals_vjp(graph, factors, log_p, d_log_p, d_theta):
             link = factors.scope_ptr[node]
             for message in graph.incident[graph.incident_ptr[node] : graph.incident_ptr[node + 1]]:
                 if message % 2 == 1:
-                    state = (start - factors.entry_ptr[node]) // factors.stride[link] % n_states
+                    state = given[graph.edges[message // 2, 0]]
+                    if state < 0:
+                        state = (start - factors.entry_ptr[node]) // factors.stride[link] % n_states
+                        link += 1
                     d_table = d_theta.tables[graph.edge_table[message // 2], state]
                     for x in range(n_states):
                         d_table[x] += d_row[x]
-                    link += 1
 
 
 def ancestral_samples(graph, factors, theta, uniforms):

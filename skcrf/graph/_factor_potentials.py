@@ -1,5 +1,7 @@
 """What can be done with potentials on factors without inference, as `_potentials` does it on pairs."""
 
+import math
+
 import numpy as np
 
 from skcrf._numerics import kernel, kernel_array
@@ -27,7 +29,7 @@ def factor_potentials(graph, tables, unary=None):
     graph : FactorGraph
         Structure.
     tables : sequence of array-like
-        The potentials of each table, of any shape with as many entries.
+        The potentials of each table: its nodes' states are the axes, or it is flat, the last node fastest.
     unary : sequence of array-like of shape (card,), default=None
         Potentials of each node; None for zeros.
 
@@ -36,14 +38,26 @@ def factor_potentials(graph, tables, unary=None):
     theta : Potentials
         Unary potentials with -inf where a node has no such state, and flat tables.
     """
+    first = np.zeros(graph.n_tables, dtype=np.int64)
+    first[graph.edge_table[::-1]] = np.arange(graph.n_edges)[::-1]
+    links = [slice(graph.scope_ptr[factor], graph.scope_ptr[factor + 1]) for factor in first]
+    flat = _flat(tables, [tuple(graph.cards[graph.scope[at]].tolist()) for at in links], "tables")
     states = np.arange(int(graph.cards.max(initial=1)))
     padded = np.where(states < graph.cards[:, None], 0.0, -np.inf)
-    for node, values in enumerate(() if unary is None else unary):
-        padded[node, : graph.cards[node]] = values
-    flat = np.concatenate([np.zeros(0), *(np.ravel(table) for table in tables)]).astype(np.float64)
-    if len(flat) != graph.entry_ptr[-1]:
-        raise ValueError(f"tables have {len(flat)} entries, but the graph has {graph.entry_ptr[-1]}.")
+    if unary is not None:
+        padded[padded == 0.0] = _flat(unary, [(int(card),) for card in graph.cards], "unary")
     return Potentials(padded, flat)
+
+
+def _flat(arrays, shapes, name):
+    """Join arrays that have these shapes, or are flat."""
+    if len(arrays) != len(shapes):
+        raise ValueError(f"{name} holds {len(arrays)} arrays, but the graph asks for {len(shapes)}.")
+    parts = [np.asarray(array, dtype=np.float64) for array in arrays]
+    for i, (part, shape) in enumerate(zip(parts, shapes, strict=True)):
+        if part.shape not in (shape, (math.prod(shape),)):
+            raise ValueError(f"{name}[{i}] has shape {part.shape}, but its nodes have {shape} states.")
+    return np.concatenate([np.zeros(0), *(part.ravel() for part in parts)])
 
 
 def _entries_at(graph, x):

@@ -167,8 +167,9 @@ def from_factors(cards, scopes, *, edge_table=None, table_group=None, shape=(0, 
     cards = np.asarray(cards, dtype=np.int64).reshape(-1)
     lengths = np.array([len(scope) for scope in scopes], dtype=np.int64)
     scope_ptr = np.concatenate([[0], np.cumsum(lengths)])
-    scope = np.concatenate([np.zeros(0), *scopes]).astype(np.int64)
+    scope = np.concatenate([np.zeros(0), *scopes])
     _check_scopes(cards, scope, scope_ptr)
+    scope = scope.astype(np.int64)
     stride, sizes = _strides(cards[scope], scope_ptr)
     edge_table = np.arange(len(lengths)) if edge_table is None else np.asarray(edge_table, dtype=np.int64)
     n_tables = int(edge_table.max(initial=-1)) + 1
@@ -203,7 +204,7 @@ def _check_scopes(cards, scope, scope_ptr):
         node = int(np.argmax(cards < 1))
         raise ValueError(f"cards[{node}] is {cards[node]}, expected at least one state.")
     factor = owner(scope_ptr)
-    outside = (scope < 0) | (scope >= len(cards))
+    outside = ~((scope >= 0) & (scope < len(cards)) & (scope == np.floor(scope)))
     repeated = np.zeros(len(scope), dtype=bool)
     order = np.lexsort((scope, factor))
     again = (np.diff(scope[order]) == 0) & (np.diff(factor[order]) == 0)
@@ -211,7 +212,7 @@ def _check_scopes(cards, scope, scope_ptr):
     bad = outside | repeated
     if bad.any():
         f = int(factor[np.argmax(bad)])
-        nodes = scope[scope_ptr[f] : scope_ptr[f + 1]].tolist()
+        nodes = [node if node % 1 else int(node) for node in scope[scope_ptr[f] : scope_ptr[f + 1]].tolist()]
         raise ValueError(f"scopes[{f}] is {nodes}, expected different nodes below {len(cards)}.")
 
 

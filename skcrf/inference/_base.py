@@ -7,6 +7,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from sklearn.base import BaseEstimator
 
+from skcrf._examples import ExampleError
+from skcrf._numerics import kernel_array
 from skcrf.graph import Potentials, sum_by_table
 
 
@@ -64,9 +66,11 @@ def check_possible(graph, possible):
         Whether a node has a possible state.
     """
     if not possible.all():
-        example = graph.node_example[np.argmin(possible)]
-        problem = f"theta forbids every configuration of example {example}, or is too large"
-        raise ValueError(f"{problem}: features may have to be scaled.")
+        raise ExampleError(
+            "theta forbids every configuration of {example}, or is too large: "
+            "features may have to be scaled.",
+            graph.node_example[np.argmin(possible)],
+        )
 
 
 def elimination_groups(graph, tau, inner):
@@ -91,7 +95,8 @@ def elimination_groups(graph, tau, inner):
     tau = np.broadcast_to(tau, graph.n_nodes)
     outer = np.zeros(graph.n_nodes) if inner is None else ~np.broadcast_to(inner, graph.n_nodes)
     keys, rank = np.unique(np.stack([outer, -tau], axis=1), axis=0, return_inverse=True)
-    return rank.reshape(-1), np.ascontiguousarray(np.abs(keys[:, 1]))
+    temperature = np.abs(keys[:, 1]) if len(keys) else np.ones(1)  # what has no nodes is one empty sum
+    return rank.reshape(-1), kernel_array(temperature)
 
 
 class BaseInference(BaseEstimator, ABC):
@@ -102,6 +107,8 @@ class BaseInference(BaseEstimator, ABC):
     - n_states is the number of labels, the same for all nodes.
     - theta is a `Potentials`: unary (n_nodes, n_states), tables (n_tables, n_states, n_states).
       Entries are finite or -inf; at least one configuration of each example is possible.
+    - In the layout of factors n_states is the largest number of states of a node, -inf where a node has
+      fewer, and tables and the marginals of factors are flat, in the place of those of edges.
     - Examples of a batch do not influence each other.
     - `tau` is the temperature: 1 sums, 0 maximises; a scalar, or one value a node. None is what the method
       does by itself: it sums, or maximises if it cannot sum.

@@ -45,7 +45,7 @@ def pass_messages(tree, places, examples, temperature, theta, tables, seps, log_
 
     `temperature` has that of each kind of node.
     """
-    offset, block, scratch = _workspace(tree)
+    offset, space = _workspace(tree)
     for example in examples:
         log_z[example] = 0.0
         for q in range(len(tree.rest)):
@@ -59,10 +59,12 @@ def pass_messages(tree, places, examples, temperature, theta, tables, seps, log_
             if tree.is_root[q]:
                 log_z[example] += message[0]
                 message[0] = 1.0
+        if log_z[example] == -np.inf:
+            continue  # nothing is possible, and there are no marginals
         for q in range(len(tree.rest) - 1, -1, -1):
             table, p = _table(tree, places, example, q, tables), _sep(tree, places, example, q, seps)
             _normalise(p)
-            _sum_parts(tree, places, example, q, places.target, mu, seps, table, p, offset, block, scratch)
+            _sum_parts(tree, places, example, q, places.target, mu, seps, table, p, offset, space)
 
 
 @kernel
@@ -72,19 +74,15 @@ def pass_messages_vjp(tree, places, examples, temperature, tables, seps, d_mu, d
     Marginals are the derivative of log_z, so that theirs is symmetric: the product is how much marginals
     change along `d_mu`, for which derivatives go the way of the messages.
     """
-    offset, block, scratch = _workspace(tree)
-    one = np.ones(1)
+    offset, space = _workspace(tree)
     d_tables, d_seps = np.empty(tree.table_ptr[-1]), np.empty(tree.sep_ptr[-1])
-    here = Places(
-        places.node_ptr, places.edge_ptr, places.source, places.target, 0 * places.tables, 0 * places.seps
-    )
+    one, zeros = np.ones(1), np.zeros_like(places.tables)
+    here = Places(places.node_ptr, places.edge_ptr, places.source, places.target, zeros, zeros)
     for example in examples:
         for q in range(len(tree.rest)):
             table = _table(tree, places, example, q, tables)
-            d_table, d_message = (
-                _table(tree, here, example, q, d_tables),
-                _sep(tree, here, example, q, d_seps),
-            )
+            d_table = _table(tree, here, example, q, d_tables)
+            d_message = _sep(tree, here, example, q, d_seps)
             _lay_parts(tree, here, example, q, places.target, d_mu, d_seps, d_table, offset)
             _sum_out_vjp(table, temperature[tree.kind[q]], d_table, d_message)
             if tree.is_root[q]:
@@ -93,14 +91,12 @@ def pass_messages_vjp(tree, places, examples, temperature, tables, seps, d_mu, d
             table, p = _table(tree, places, example, q, tables), _sep(tree, places, example, q, seps)
             d_table, d_p = _table(tree, here, example, q, d_tables), _sep(tree, here, example, q, d_seps)
             _weigh_vjp(table, p, d_table, d_p)
-            _sum_parts(
-                tree, here, example, q, places.source, d_theta, d_seps, d_table, one, offset, block, scratch
-            )
+            _sum_parts(tree, here, example, q, places.source, d_theta, d_seps, d_table, one, offset, space)
 
 
 @kernel
 def _workspace(tree):
-    """A list of what stands where, with room for the states of outer axes, and two parts of a table."""
+    """Room for a list of what stands where and the states of outer axes; a one, and two parts of a table."""
     longest, largest = 1, 1
     for q in range(len(tree.rest)):
         inner = 1
@@ -110,7 +106,7 @@ def _workspace(tree):
         if tree.axis_ptr[q] < tree.axis_ptr[q + 1]:
             size = tree.table_ptr[q + 1] - tree.table_ptr[q]
             largest = max(largest, size // tree.axis_card[tree.axis_ptr[q]])
-    return np.empty(longest, np.int64), np.empty(longest), np.empty(largest)
+    return np.empty(longest, np.int64), (np.ones(1), np.empty(longest), np.empty(largest))
 
 
 @inlined_kernel
@@ -149,8 +145,9 @@ def _lay_parts(tree, places, example, q, start, values, seps, table, offset):
 
 
 @inlined_kernel
-def _sum_parts(tree, places, example, q, start, values, seps, table, p, offset, block, scratch):
+def _sum_parts(tree, places, example, q, start, values, seps, table, p, offset, space):
     """Sum a table, its rows multiplied by `p`, into the terms and messages of its clique."""
+    one, block, scratch = space
     first_axis, axis, weights = tree.axis_ptr[q], tree.axis_ptr[q], p
     for number in range(tree.part_ptr[q + 1] - 1, tree.part_ptr[q] - 1, -1):
         is_term, at = _find(tree, places, example, tree.part[number], start)
@@ -160,7 +157,7 @@ def _sum_parts(tree, places, example, q, start, values, seps, table, p, offset, 
             size = len(table) // tree.axis_card[axis]
             if axis == first_axis:
                 _fold(table, p, scratch[:size], block)
-                weights = np.ones(1)
+                weights = one
             else:
                 _fold_again(table, size)
             table = scratch[:size]

@@ -21,14 +21,14 @@ class Found(NamedTuple):
         The states.
     n_iter, converged : ndarray of shape (n_examples,)
         Iterations, and whether no further one would have changed anything.
-    bound : ndarray of shape (n_examples,) or None
-        What no score exceeds, if that is known.
+    exact : ndarray of shape (n_examples,) or None
+        Whether no configuration is better, if the method can tell.
     """
 
     x: np.ndarray
     n_iter: np.ndarray
     converged: np.ndarray
-    bound: np.ndarray | None = None
+    exact: np.ndarray | None = None
 
 
 class _State(NamedTuple):
@@ -52,15 +52,15 @@ class Maximiser(BaseInference):
         theta = theta._replace(tables=np.maximum(theta.tables, FORBIDDEN))
         check_possible(graph, (theta.unary > -np.inf).any(axis=1) & ~np.isnan(theta.unary).any(axis=1))
         found = self._find(graph, theta)
-        mu = np.eye(theta.unary.shape[1])[found.x]
+        mu, value = np.eye(theta.unary.shape[1])[found.x], score(graph, theta, found.x)
         return Beliefs(
             mu=mu,
             edge_mu=outer(graph, mu) if edges else None,
-            log_z=score(graph, theta, found.x),
+            log_z=value,
             n_iter=found.n_iter,
             converged=found.converged,
             state=_State(graph, theta),
-            bound=found.bound,
+            bound=None if found.exact is None else np.where(found.exact, value, np.inf),
         )
 
     def backward(self, beliefs, d_mu=None, d_edge_mu=None, d_log_z=None):

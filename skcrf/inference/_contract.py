@@ -42,6 +42,29 @@ def contract_vjp(values, start, outer, card, inner, rows, row, d_out, at, d_rows
                 d_values[d_start + first + i] = d * weight
 
 
+@reduction_kernel
+def contract_exponentials_vjp(
+    values, start, outer, card, inner, rows, row, d_out, at, power, d_rows, d_tables, d_start
+):  # fmt: skip
+    """Add to the adjoints of logarithms: those of the row, and those of values, which are times `power`."""
+    if inner == 1:
+        for o in range(outer):
+            d, first = d_out[at + o], o * card
+            for x in range(card):
+                d_value = d * values[start + first + x] * rows[row, x]
+                d_rows[row, x] += d_value
+                d_tables[d_start + first + x] += power * d_value
+    else:
+        for o in range(outer):
+            for x in range(card):
+                weight, first, total = rows[row, x], (o * card + x) * inner, 0.0
+                for i in range(inner):
+                    d_value = weight * values[start + first + i] * d_out[at + o * inner + i]
+                    total += d_value
+                    d_tables[d_start + first + i] += power * d_value
+                d_rows[row, x] += total
+
+
 @kernel
 def contract_logs(work, start, outer, card, inner, maximise, rows, row, at):
     """The same in the log domain, by the logarithm of the sum of exponentials or by the maximum."""

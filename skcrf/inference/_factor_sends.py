@@ -7,7 +7,13 @@ What `_sends` does for edges. Messages are rows in the order of arrival, see `Fa
 import numpy as np
 
 from skcrf._numerics import inlined_kernel, kernel, vector_kernel
-from skcrf.inference._contract import contract, contract_logs, contract_logs_vjp, contract_vjp
+from skcrf.inference._contract import (
+    contract,
+    contract_exponentials_vjp,
+    contract_logs,
+    contract_logs_vjp,
+    contract_vjp,
+)
 from skcrf.inference._factor_route import BEST, MAXIMUM
 from skcrf.inference._route import RUN
 from skcrf.inference._sends import SMALL, arrive, exponentials, logarithms, whole
@@ -45,14 +51,9 @@ def _sum_vjp(
         for x in range(card):
             d_cavity[r, x] *= scaled[r, x]
     card, outer, inner = sources[first, 4], sources[first, 5], sources[first, 6]
-    for o in range(outer):
-        for x in range(card):
-            weight, entry, total = scaled[row, x], (o * card + x) * inner, 0.0
-            for i in range(inner):
-                d_value = weight * exponentials[start + entry + i] * d_work[at + o * inner + i]
-                total += d_value
-                d_tables[table + entry + i] += power * d_value
-            d_cavity[row, x] += total
+    contract_exponentials_vjp(
+        exponentials, start, outer, card, inner, scaled, row, d_work, at, power, d_cavity, d_tables, table
+    )
 
 
 @kernel

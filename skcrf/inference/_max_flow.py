@@ -78,6 +78,7 @@ def fill(graph, first, end, terminal, residual, search):
     cut that costs least. Changes `terminal` and `residual`.
     """
     search.counts[:] = 0
+    _fill_short_ways(graph, first, end, terminal, residual)
     for node in range(first, end):
         search.seen[node], search.waits[node] = 0, False
         if terminal[node] != 0.0:
@@ -97,6 +98,21 @@ def fill(graph, first, end, terminal, residual, search):
             search.counts[_CLOCK] += 1
             _augment(graph, first, bridge, terminal, residual, search)
             _adopt(graph, first, end, residual, search)
+
+
+@kernel
+def _fill_short_ways(graph, first, end, terminal, residual):
+    """Send what passes from the source over one edge to the sink: most of all ways, and without a search."""
+    for node in range(first, end):
+        for p in range(graph.incident_ptr[node], graph.incident_ptr[node + 1]):
+            onward = graph.incident[p] ^ 1
+            other = graph.edges[onward >> 1, onward & 1]
+            if terminal[node] > 0.0 > terminal[other]:
+                flow = min(terminal[node], -terminal[other], residual[onward])
+                terminal[node] -= flow
+                terminal[other] += flow
+                residual[onward] -= flow
+                residual[onward ^ 1] += flow
 
 
 @inlined_kernel

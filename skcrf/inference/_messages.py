@@ -104,10 +104,17 @@ class MessagePassing(BaseInference):
     def forward(self, graph, theta, tau=None, *, edges=False, tape=False, start=None):
         task, tau = self.task_of(graph, tau)
         theta = canonical(theta)
-        _refuse_nan(graph, theta)
+        _refuse_unspoken(graph, theta)
         if task == "mixed":
             chosen, n_iter, converged = self._choose(graph, theta, tau == 0)
-            beliefs = self.forward(graph, clamp(theta, chosen), 1.0, edges=edges, tape=tape)
+            try:
+                beliefs = self.forward(graph, clamp(theta, chosen), 1.0, edges=edges, tape=tape)
+            except ValueError as error:
+                name = type(self).__name__
+                raise ValueError(
+                    f"What {name} chose where it maximises leaves nothing possible: raise max_iter or use "
+                    f"'exact'. ({error})"
+                ) from error
             return beliefs._replace(n_iter=beliefs.n_iter + n_iter, converged=beliefs.converged & converged)
         maximise, plan = task == "max", self._plan(graph)
         if maximise:  # which leaves no nan
@@ -183,8 +190,16 @@ class MessagePassing(BaseInference):
         return backward_in_parts(beliefs, None, None, None, _statistics)
 
 
-def _refuse_nan(graph, theta):
-    """Refuse what is not a number: comparisons would take it for anything."""
+def _refuse_unspoken(graph, theta):
+    """Refuse what no message would tell of: factors without a node, and what is not a number.
+
+    Comparisons would take the latter for anything.
+    """
+    if graph.layout == "factor":
+        nodeless = np.flatnonzero(np.diff(graph.scope_ptr) == 0)
+        impossible = nodeless[theta.tables[graph.entry_ptr[graph.edge_table[nodeless]]] == -np.inf]
+        if len(impossible):
+            check_possible(graph, graph.node_example != graph.edge_example[impossible[0]])
     if np.isnan(theta.unary.sum()) or np.isnan(theta.tables.sum()):
         check_possible(graph, ~np.isnan(theta.unary).any(axis=1))
         entries = np.isnan(theta.tables).reshape(len(theta.tables), -1).any(axis=1)

@@ -128,7 +128,7 @@ class MixedProduct(BP):
     >>> MixedProduct().forward(chain(3), theta, tau=np.array([0.0, 1.0, 1.0])).mu.round(3)
     array([[0.   , 1.   ],
            [0.378, 0.622],
-           [0.472, 0.528]])
+           [0.443, 0.557]])
     """
 
     def __init__(self, max_iter=100, tol=1e-6, damping=0.3):

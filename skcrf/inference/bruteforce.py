@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from sklearn.utils._param_validation import Interval
 
+from skcrf._examples import ExampleError
 from skcrf.graph import FactorGraph, Potentials, as_factors, canonical, sum_by_table
 from skcrf.inference._base import BaseInference, Beliefs, check_possible, elimination_groups
 
@@ -76,6 +77,9 @@ class BruteForce(BaseInference):
             p.append(found[1])
             stages.append(found[2])
         mu, factor_mu = self._expectation(graph, n_states, p)
+        if inner is None:  # nodes that are maximised come last: no rounding where there is one state
+            maximised = np.broadcast_to(tau == 0, graph.n_nodes)
+            mu[maximised] = mu[maximised] > 0
         once = np.ones(graph.n_examples, dtype=np.int64)
         state = _State(graph, theta.tables.shape, p, stages)
         edge_mu = factor_mu.reshape(pairs) if edges else None
@@ -107,9 +111,10 @@ class BruteForce(BaseInference):
         n_states = prod(cards)
         if n_states > self.max_states:
             powers = " * ".join(f"{card}**{cards.count(card)}" for card in sorted(set(cards)))
-            raise ValueError(
-                f"BruteForce would enumerate {powers} configurations of example {example}, "
-                f"more than max_states={self.max_states}."
+            raise ExampleError(
+                f"BruteForce would enumerate {powers} configurations of {{example}}, "
+                f"more than max_states={self.max_states}.",
+                example,
             )
         return nodes, factors, np.arange(n_states) // _places(cards) % np.reshape(cards, (-1, 1))
 

@@ -7,6 +7,7 @@ import numpy as np
 from sklearn.utils._param_validation import Interval
 
 from skcrf import _memory
+from skcrf._examples import ExampleError
 from skcrf._numerics import kernel_array
 from skcrf.graph import FactorGraph, Graph, Potentials, as_factors, canonical
 from skcrf.inference._base import BaseInference, Beliefs, check_possible, elimination_groups
@@ -56,7 +57,7 @@ class Exact(BaseInference):
     >>> graph = lattice(3, 100)
     >>> theta = Potentials(np.zeros((300, 2)), np.stack([np.eye(2), np.eye(2)]))
     >>> Exact().forward(graph, theta).log_z.round(3)
-    array([535.257])
+    array([528.128])
     """
 
     _parameter_constraints = {"max_memory": [Interval(Real, 0, None, closed="left")]}
@@ -120,11 +121,12 @@ class Exact(BaseInference):
             tree, cost = junction_tree(structure, float(self.max_memory))
             if tree is None:
                 least = "" if cost.is_whole else "at least "
-                raise ValueError(
-                    f"Exact inference on example {examples[0]} has an induced width of {least}{cost.width}, "
+                raise ExampleError(
+                    f"Exact inference on {{example}} has an induced width of {least}{cost.width}, "
                     f"with 2**{cost.log2_largest:.4g} entries in its largest table, and would take {least}"
                     f"{cost.n_bytes:.4g} bytes, more than max_memory={self.max_memory:.4g}: "
-                    "'bp' and 'trw' take any graph."
+                    "'bp' and 'trw' take any graph.",
+                    examples[0],
                 )
             found.append((tree, np.array(examples)))
         return found

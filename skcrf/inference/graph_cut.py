@@ -5,8 +5,8 @@ from numbers import Integral
 import numpy as np
 from sklearn.utils._param_validation import Interval, StrOptions
 
+from skcrf._examples import ExampleError
 from skcrf._numerics import kernel
-from skcrf.graph import score
 from skcrf.inference._configurations import Found, Maximiser
 from skcrf.inference._max_flow import REACHED, fill, new_search
 
@@ -19,13 +19,13 @@ class GraphCut(Maximiser):
 
     A table is submodular if its two labels are at least as good when they agree, in sum, as when they differ:
     ``t[0, 0] + t[1, 1] >= t[0, 1] + t[1, 0]``. Where all tables of an example are, one cut finds the best
-    configuration, and `bound` is its score.
+    configuration, and `bound` is its score; elsewhere `bound` is infinite.
 
     With more labels a cut finds the best of many moves at once: by an expansion, any nodes change to one
     label; by a swap, any nodes of two labels exchange them. Moves are tried for all labels, or pairs of them,
-    until none raises the score. Then it is exact for labels that lie as in two dimensions or more only by
-    luck, but no single such move is left to be made. Expansions are submodular if tables are minus a metric,
-    as with Potts potentials, swaps if every label is best beside itself.
+    until none raises the score: the answer need not be the best, but no such move would make it better.
+    Expansions are submodular if tables are minus a metric, as Potts potentials are, swaps if two labels are
+    at least as good, in sum, beside themselves as beside each other.
 
     Parameters
     ----------
@@ -79,12 +79,13 @@ class GraphCut(Maximiser):
         if self.non_submodular == "error" and (truncated >= 0).any():
             example = int(np.argmax(truncated >= 0))
             i, j = graph.edges[truncated[example]] - graph.node_ptr[example]
-            raise ValueError(
-                f"GraphCut needs submodular tables, but that of the edge ({i}, {j}) of example {example} is "
-                "not, as its labels are better when they differ: take non_submodular='truncate' or 'trw_s'."
+            raise ExampleError(
+                f"GraphCut needs submodular tables, but that of the edge ({i}, {j}) of {{example}} is not: "
+                "its labels are better when they differ. Take non_submodular='truncate' or 'trw_s'.",
+                example,
             )
         exact = (truncated < 0) & (n_states <= 2)
-        return Found(x, n_iter, converged | exact, np.where(exact, score(graph, theta, x), np.inf))
+        return Found(x, n_iter, converged | exact, exact)
 
 
 def _expansions(n_states):

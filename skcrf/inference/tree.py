@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from skcrf._examples import ExampleError
 from skcrf.inference._forest_engine import ForestEngine
 from skcrf.inference._forests import breadth_first, two_passes
 from skcrf.inference._messages import MessagePassing, Plan, exact_backward
@@ -40,9 +41,10 @@ class Tree(MessagePassing):
         if (closing >= 0).any():
             example = int(np.argmax(closing >= 0))
             i, j = graph.edges[closing[example]] - graph.node_ptr[example]
-            raise ValueError(
-                f"Tree needs forests, but example {example} has a cycle through the edge ({i}, {j}). "
-                "Use 'bp' or 'trw' for graphs with cycles."
+            raise ExampleError(
+                f"Tree needs forests, but {{example}} has a cycle through the edge ({i}, {j}). "
+                "Use 'bp', 'trw' or 'exact' for graphs with cycles.",
+                example,
             )
         graph = graph._replace(schedule=two_passes(graph, order, arrival))
         return Plan(graph, np.ones(graph.n_edges), max_iter=1, tol=0.0, damping=0.0, tape=True)

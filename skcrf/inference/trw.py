@@ -9,6 +9,7 @@ from scipy.sparse.csgraph import minimum_spanning_tree
 from sklearn.base import clone
 from sklearn.utils._param_validation import Interval, StrOptions
 
+from skcrf._examples import ExampleError
 from skcrf.graph import FactorGraph
 from skcrf.inference._covers import covering_weights
 from skcrf.inference._fixed_point import may_resume
@@ -94,7 +95,7 @@ class TRW(MessagePassing):
         wrong = np.flatnonzero(np.diff(graph.edge_ptr) != len(rho))
         if len(wrong):
             n_edges = np.diff(graph.edge_ptr)[wrong[0]]
-            raise ValueError(f"rho has {len(rho)} values, but example {wrong[0]} has {n_edges} edges.")
+            raise ExampleError(f"rho has {len(rho)} values, but {{example}} has {n_edges} edges.", wrong[0])
         return np.tile(rho, graph.n_examples)
 
 

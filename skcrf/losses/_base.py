@@ -5,6 +5,7 @@ from abc import ABC, abstractmethod
 import numpy as np
 from sklearn.base import BaseEstimator
 
+from skcrf._examples import ExampleError
 from skcrf.graph import scaled
 
 
@@ -41,6 +42,8 @@ class BaseLoss(BaseEstimator, ABC):
     #: Graphs that the loss takes: "any" of any layout, "pairwise" for those that have edges in place of
     #: factors, or "lattice" for lattices and graphs without edges.
     graphs = "any"
+    #: Whether all that it asks of a directed model is asked with the known labels clamped.
+    clamps = False
     #: Whether the loss is a sum over sites, each of which can have a weight.
     site_weighted = False
     #: Whether the weight of a site is what a wrong label costs there.
@@ -101,10 +104,11 @@ class BaseLoss(BaseEstimator, ABC):
         partly = (n_hidden > 0) & (n_hidden < np.diff(graph.node_ptr))
         if partly.any():
             example = int(np.argmax(partly))
-            raise ValueError(
+            raise ExampleError(
                 f"{type(self).__name__} takes no hidden labels, but {n_hidden[example]} of "
-                f"{np.diff(graph.node_ptr)[example]} labels of example {example} of a batch are hidden: take "
-                "'latent_hinge', which maximises over them, or 'marginal_hinge', which sums them out."
+                f"{np.diff(graph.node_ptr)[example]} labels of {{example}} are hidden: take 'latent_hinge', "
+                "which maximises over them, or 'marginal_hinge', which sums them out.",
+                example,
             )
 
     @abstractmethod

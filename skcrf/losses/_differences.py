@@ -113,6 +113,7 @@ class Free(NamedTuple):
 
     needs = frozenset({"log_z"})
     half = "convex"
+    clamps = True
     subgradient = False
 
     def __call__(self, inference, graph, theta, y, site_weight=None):
@@ -144,6 +145,7 @@ class Augmented(NamedTuple):
 
     needs = frozenset({"log_z"})
     half = "convex"
+    clamps = False
 
     @property
     def subgradient(self):
@@ -241,6 +243,7 @@ class Clamped(NamedTuple):
 
     needs = frozenset({"log_z"})
     half = "concave"
+    clamps = True
 
     @property
     def subgradient(self):

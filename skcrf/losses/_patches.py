@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from skcrf._examples import ExampleError
 from skcrf._numerics import kernel
 
 # Steps that a patch may take.
@@ -88,9 +89,10 @@ def tile(graph, size):
     shapeless = graph.shapes[:, 0] == 0
     refused = shapeless & (n_edges > 0) & (size > 1)
     if refused.any():
-        raise ValueError(
-            f"size={size} cuts lattices into patches, but example {int(np.argmax(refused))} is a graph of "
-            "another kind: take size=1, which is the pseudolikelihood."
+        raise ExampleError(
+            f"size={size} cuts lattices into patches, but {{example}} is a graph of another kind: "
+            "take size=1, which is the pseudolikelihood.",
+            np.argmax(refused),
         )
     column = np.stack([n_nodes, np.ones_like(n_nodes)], axis=1)
     shapes = np.where(shapeless[:, None], column, graph.shapes)

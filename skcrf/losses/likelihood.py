@@ -38,6 +38,7 @@ class Likelihood(DifferenceLoss):
     """
 
     convex, concave = Free(), Clamped()
+    clamps = True
 
 
 class EM(DifferenceLoss):
@@ -80,6 +81,7 @@ class EM(DifferenceLoss):
     }
 
     convex = Free()
+    clamps = True
 
     def __init__(self, clamped=None):
         self.clamped = clamped

@@ -57,7 +57,20 @@ class Model(NamedTuple):
         graph = from_factors(self.cards, self.scopes)
         with np.errstate(divide="ignore"):
             theta = factor_potentials(graph, [np.log(table) for table in self.tables])
-        return graph, theta if evidence is None else clamp(theta, np.asarray(evidence))
+        return graph, theta if evidence is None else clamp(theta, self._checked(evidence))
+
+    def _checked(self, evidence):
+        evidence = np.asarray(evidence)
+        if evidence.shape != self.cards.shape or evidence.dtype.kind not in "iu":
+            raise ValueError(
+                f"evidence has shape {evidence.shape} and dtype {evidence.dtype}, expected whole numbers for "
+                f"{len(self.cards)} variables, -1 where it is not known."
+            )
+        wrong = (evidence < -1) | (evidence >= self.cards)
+        if wrong.any():
+            i = int(np.argmax(wrong))
+            raise ValueError(f"evidence[{i}] is {evidence[i]}, expected -1 or a state below {self.cards[i]}.")
+        return evidence
 
 
 class Solution(NamedTuple):
@@ -94,7 +107,9 @@ def read_model(path):
     if kind not in KINDS:
         raise tokens.error("MARKOV or BAYES", back=1)
     n_variables = tokens.whole("the number of variables")
-    cards = tokens.wholes(n_variables, "the number of states of a variable, at least 1", least=1)
+    # Every state of a variable has its entries, so that there are no more states than words.
+    states = "the number of states of a variable, at least 1 and not more than the file has words"
+    cards = tokens.wholes(n_variables, states, least=1, most=len(tokens.words))
     n_functions = tokens.whole("the number of functions")
     tokens.need(n_functions, "the number of variables of a function")
     scopes = [_scope(tokens, n_variables) for _ in range(n_functions)]
@@ -170,7 +185,7 @@ def read_evidence(path, model, *, sample=0):
     if not len(tokens):
         return np.full(len(model.cards), -1)
     first = tokens.whole("the number of known variables, or of samples")
-    if len(tokens) == 2 * first:
+    if len(tokens) == 2 * first and len(set(tokens.words[1::2])) == first:
         tokens.at, n_samples = 0, 1
     else:
         n_samples = first

@@ -68,7 +68,7 @@ def solve(model, task, inference="exact", *, evidence=None, query=None):
     >>> from skcrf.uai import Model, solve
     >>> tables = [np.array([0.4, 0.6]), np.array([[0.9, 0.1], [0.2, 0.8]])]
     >>> model = Model("BAYES", np.array([2, 2]), [np.array([0]), np.array([0, 1])], tables)
-    >>> float(10 ** solve(model, "PR", evidence=np.array([-1, 1])).value)
+    >>> round(10 ** solve(model, "PR", evidence=np.array([-1, 1])).value, 6)
     0.52
     """
     if task not in TASKS:
@@ -77,6 +77,8 @@ def solve(model, task, inference="exact", *, evidence=None, query=None):
         raise ValueError(
             f"task={task!r}, but query={query!r}: MMAP needs a query, and nothing else takes one."
         )
+    if query is not None and not np.isin(query, np.arange(len(model.cards))).all():
+        raise ValueError(f"query is {query!r}, expected variables below {len(model.cards)}.")
     method = resolve(INFERENCE, inference, name="inference")
     graph, theta = model.potentials(evidence)
     beliefs = method.forward(graph, theta, tau=TASKS[task].tau(model, query))

@@ -1,0 +1,200 @@
+"""Messages and mean field along factors: held to edges, to enumeration where some nodes are maximised."""
+
+from itertools import combinations
+
+import numpy as np
+import pytest
+import reference
+import zoo
+from engines import assert_close_gradients, only_plain
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy.optimize import linprog
+
+from skcrf.graph import Potentials, as_factors, factor_potentials, from_factors, outer, pack
+from skcrf.inference import INFERENCE
+from skcrf.inference.trw import spanning_tree_weights
+
+BOTH = {name: cls for name, cls in zoo.LEARNING.items() if cls.layouts == {"pairwise", "factor"}}
+MIXED = {name: cls for name, cls in zoo.LEARNING.items() if "mixed" in cls.tasks}
+
+
+def in_factors(graph, theta):
+    """The same batch in the other layout."""
+    return as_factors(graph, theta.unary.shape[1]), theta._replace(tables=theta.tables.reshape(-1))
+
+
+def settings(cls, graph):
+    """Ways to iterate: truncated, with the weights of edges, damped, and to a fixed point."""
+    if "max_iter" not in cls().get_params():
+        return [cls()]
+    rho = {"rho": spanning_tree_weights(graph)} if graph.n_edges else {}
+    return [
+        zoo.build(cls, max_iter=2, **rho),
+        zoo.build(cls, max_iter=2, damping=0.3, **rho),
+        zoo.build(cls, max_iter=60, tol=1e-6, **rho),
+    ]
+
+
+@pytest.mark.parametrize("draw", [zoo.normal, zoo.forbidden, zoo.extreme])
+@pytest.mark.parametrize("name", BOTH)
+def test_edges_are_factors_of_two_nodes(name, draw, seed):
+    rng, cls = np.random.default_rng(seed), BOTH[name]
+    if draw is zoo.forbidden and cls.exact_on is None:
+        draw = zoo.forbidden_unary  # the energy that stands for a forbidden pair leaves few digits
+    for title, graph in zoo.EVERY.items():
+        theta = draw(graph, 3, rng)
+        factors, flat = in_factors(graph, theta)
+        # Logarithms of 1e4 have few digits behind the point, and many iterations lose more of them.
+        for inference in settings(cls, graph)[: 2 if draw is zoo.extreme else 3]:
+            with zoo.case(title, inference), only_plain():
+                one = inference.forward(graph, theta, edges=True, tape=True)
+                other = inference.forward(factors, flat, edges=True, tape=True)
+                assert_allclose(other.mu, one.mu, rtol=0, atol=1e-10)
+                assert_allclose(other.edge_mu, one.edge_mu.reshape(-1), rtol=0, atol=1e-10)
+                assert_allclose(other.log_z, one.log_z, rtol=1e-10, atol=1e-10)
+                assert_array_equal(other.n_iter, one.n_iter)
+                d_mu, d_log_z = rng.normal(size=one.mu.shape), rng.normal(size=one.log_z.shape)
+                d_edge_mu = rng.normal(size=one.edge_mu.shape)
+                expected = inference.backward(one, d_mu, d_edge_mu, d_log_z)
+                found = inference.backward(other, d_mu, d_edge_mu.reshape(-1), d_log_z)
+                found = found._replace(tables=found.tables.reshape(theta.tables.shape))
+                assert_close_gradients(found, expected, atol=1e-9)
+        if "max" in cls.tasks and reference.is_forest(graph):  # elsewhere it depends on what is asked first
+            one, other = cls().forward(graph, theta, 0.0), cls().forward(factors, flat, 0.0)
+            assert_allclose(other.log_z, one.log_z, rtol=1e-12, atol=1e-9)
+
+
+def every_choice_of_maximised(graph, rng, n=3):
+    """Draw which nodes are maximised, at least one and not all."""
+    for _ in range(n if graph.n_nodes > 1 else 0):
+        maximised = rng.random(graph.n_nodes) < 0.5
+        maximised[rng.permutation(graph.n_nodes)[:2]] = [True, False]
+        yield maximised
+
+
+@pytest.mark.parametrize("potentials", zoo.POTENTIALS)
+@pytest.mark.parametrize("name", [name for name, cls in MIXED.items() if cls.exact_on == "any"])
+def test_marginal_map_is_that_of_enumeration(name, potentials, seed):
+    rng = np.random.default_rng(seed)
+    for title, graph in zoo.asked(MIXED[name], zoo.ANY).items():
+        theta = zoo.POTENTIALS[potentials](graph, 2, rng)
+        for maximised in every_choice_of_maximised(graph, rng):
+            with zoo.case(title, maximised):
+                beliefs = MIXED[name]().forward(graph, theta, np.where(maximised, 0.0, 1.0), edges=True)
+                assert_mixed(beliefs, graph, theta, maximised, exact=True)
+
+
+def assert_mixed(beliefs, graph, theta, maximised, *, exact):
+    """Beliefs are those of the sum-product problem that a choice leaves; if `exact`, of a best choice."""
+    value, choices = reference.marginal_map(graph, theta, maximised)
+    x = beliefs.mu.argmax(axis=1)
+    one_hot = np.eye(beliefs.mu.shape[1])[x[maximised]]
+    assert_allclose(beliefs.mu[maximised], one_hot, rtol=0, atol=1e-12)
+    left = theta.unary.copy()
+    left[maximised] = np.where(one_hot > 0, left[maximised], -np.inf)
+    mu, edge_mu = reference.marginals(graph, theta._replace(unary=left))
+    assert_allclose(beliefs.mu, mu, rtol=0, atol=1e-10)
+    assert_allclose(beliefs.edge_mu, edge_mu, rtol=0, atol=1e-10)
+    assert_allclose(beliefs.log_z, reference.log_z(graph, theta._replace(unary=left)), rtol=1e-10, atol=1e-9)
+    if exact:
+        assert_allclose(beliefs.log_z, value, rtol=1e-10, atol=1e-9)
+        for chosen in choices:
+            assert any(all(x[i] == state for i, state in best.items()) for best in chosen)
+
+
+#: Forests of which the maximised nodes are a connected part, so that sums hang on it like leaves.
+CONNECTED = {
+    "chain": (zoo.SINGLES["chain"], [1, 2]),
+    "star": (zoo.SINGLES["star"], [0, 2]),
+    "tree": (zoo.SINGLES["tree"], [3, 1, 4]),
+    "triple": (zoo.FACTORS["triple"], [1, 2]),
+    "hypertree": (zoo.FACTORS["hypertree"], [1, 3, 5]),
+    "four_at_once": (zoo.FACTORS["four_at_once"], [0, 3]),
+}
+
+
+@pytest.mark.parametrize("potentials", ["normal", "attractive", "forbidden"])
+@pytest.mark.parametrize("name", MIXED)
+def test_mixed_product_is_exact_where_sums_hang_on_the_maximised(name, potentials, seed):
+    rng = np.random.default_rng(seed)
+    for title, (graph, nodes) in CONNECTED.items():
+        maximised = np.isin(np.arange(graph.n_nodes), nodes)
+        theta = zoo.POTENTIALS[potentials](graph, 2, rng)
+        with zoo.case(title):
+            beliefs = MIXED[name]().forward(graph, theta, np.where(maximised, 0.0, 1.0), edges=True)
+            assert_mixed(beliefs, graph, theta, maximised, exact=True)
+
+
+def test_mixed_product_sums_over_the_best_states_alone():
+    """A maximised node between two others tells each of them what it would choose, not all it could."""
+    graph = from_factors([2, 2, 2], [(0, 1), (1, 2)])
+    table = np.array([[1.0, 0.0], [0.0, 1.0]])
+    theta = factor_potentials(graph, [2 * table, 2 * table], [[0.0, 0.1], [0.0, 0.0], [0.0, 0.2]])
+    beliefs = INFERENCE["bp"]().forward(graph, theta, np.array([1.0, 0.0, 1.0]))
+    assert_mixed(
+        INFERENCE["bp"]().forward(graph, theta, np.array([1.0, 0.0, 1.0]), edges=True),
+        graph, theta, np.array([False, True, False]), exact=True,
+    )  # fmt: skip
+    assert_array_equal(beliefs.mu[1], [0.0, 1.0])
+    assert (beliefs.n_iter == 20).all()  # ten to choose, ten for the rest
+
+
+def acyclic_sets(graph):
+    """All sets of the factors of an example whose factors and nodes are a forest."""
+    scopes, n = reference.links(graph)[0], graph.n_nodes
+    for size in range(len(scopes) + 1):
+        for chosen in combinations(range(len(scopes)), size):
+            joined = [(i, n + e) for e in chosen for i in scopes[e]]
+            nodes = n + len(scopes)
+            if len(joined) == nodes - reference.n_components(nodes, joined):
+                yield chosen
+
+
+def test_weights_are_those_of_sets_without_cycles():
+    """They are probabilities of factors in some distribution over such sets: a linear program finds one."""
+    for title, graph in zoo.FACTOR_SINGLES.items():
+        rho = spanning_tree_weights(graph)
+        with zoo.case(title, rho):
+            assert ((rho > 0) & (rho <= 1)).all()
+            if reference.is_forest(graph):
+                assert_array_equal(rho, 1.0)
+            sets = list(acyclic_sets(graph))
+            holds = np.array([[e in chosen for chosen in sets] for e in range(graph.n_edges)], dtype=float)
+            sides = np.vstack([holds.reshape(graph.n_edges, len(sets)), np.ones(len(sets))])
+            assert linprog(np.zeros(len(sets)), A_eq=sides, b_eq=[*rho, 1.0]).status == 0
+            assert_array_equal(spanning_tree_weights(pack([graph, graph])), [*rho, *rho])
+
+
+@pytest.mark.filterwarnings("ignore:invalid value:RuntimeWarning")  # by kernels that are not compiled
+@pytest.mark.parametrize("name", BOTH)
+def test_impossible_tables_are_refused(name):
+    """Also that of a factor without a node, of which no message tells."""
+    if INFERENCE[name].exact_on is None:
+        return  # a factorised distribution may have to allow what is forbidden
+    for scope in ((), (1,), (0, 1)):
+        graph = pack([zoo.FACTORS["triple"], from_factors([2, 2], [scope])])
+        theta = zoo.constant(graph, None, None)
+        theta.tables[graph.entry_ptr[1] :] = -np.inf
+        with pytest.raises(ValueError, match="theta forbids every configuration of example 1"):
+            INFERENCE[name]().forward(graph, theta)
+
+
+@pytest.mark.parametrize("name", BOTH)
+def test_states_that_a_node_does_not_have_stay_empty(name, seed):
+    rng = np.random.default_rng(seed)
+    graph = zoo.FACTORS["everything"]
+    theta = zoo.normal(graph, None, rng)
+    missing = np.arange(3) >= graph.cards[:, None]
+    inference = zoo.build(BOTH[name], max_iter=3)
+    beliefs = inference.forward(graph, theta, edges=True, tape=True)
+    assert not beliefs.mu[missing].any()
+    gradient = inference.backward(beliefs, rng.normal(size=beliefs.mu.shape), None, np.ones(graph.n_examples))
+    assert not gradient.unary[missing].any()
+
+
+def test_products_of_nodes_are_the_marginals_of_independent_factors(seed):
+    rng = np.random.default_rng(seed)
+    for graph in zoo.EVERY_FACTOR.values():
+        mu = rng.random((graph.n_nodes, int(graph.cards.max())))
+        assert_allclose(outer(graph, mu), reference.products(graph, mu), rtol=1e-12)
+        assert isinstance(zoo.constant(graph, None, rng), Potentials)
