@@ -159,7 +159,7 @@ def test_labels_and_weights_that_never_meet():
 
 PARAMETERS = {
     "inference": ["belief", 3, TRW, None],
-    "loss": ["hinge", MeanField()],
+    "loss": ["perceptron", MeanField()],
     "gradient": ["forward"],
     "optimizer": ["newton"],
     "alpha": [-1.0, "small"],

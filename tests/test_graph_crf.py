@@ -220,7 +220,7 @@ BAD = {
     "nan": ((A + np.nan, E), ValueError, r"X\[0\]\[0\] contains NaN"),
     "no nodes": ((A[:0], []), ValueError, r"X\[0\]\[0\] has shape \(0, 2\): it needs at least one site"),
     "an array": (A, TypeError, r"X\[0\] has shape \(3, 2\), but graphs are tuples .*one graph is \[graph\]"),
-    "four parts": ((A, E, np.zeros((2, 1)), 1), TypeError, r"X\[0\] is tuple, but graphs are tuples"),
+    "five parts": ((A, E, np.zeros((2, 1)), 1, 1), TypeError, r"X\[0\] is tuple, but graphs are tuples"),
 }
 
 

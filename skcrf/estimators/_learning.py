@@ -187,11 +187,11 @@ def refuse_tasks(losses, inference):
     for name, loss in losses:
         if not serves(inference, loss):
             able = sorted(one for one, method in INFERENCE.items() if serves(method, loss))
-            derivative = "" if loss.rounds else f" and a derivative of {' and '.join(sorted(loss.needs))}"
+            wanted = [f"the tasks {sorted(loss.tasks)}"] if loss.tasks else []
+            wanted += [] if loss.rounds else [f"a derivative of {' and '.join(sorted(loss.needs))}"]
             raise ValueError(
-                f"{type(loss).__name__}, asked for by {name}, needs an inference with the tasks "
-                f"{sorted(loss.tasks)}{derivative}, which {type(inference).__name__} has not: "
-                f"take one of {able}."
+                f"{type(loss).__name__}, asked for by {name}, needs an inference with {' and '.join(wanted)}, "
+                f"which {type(inference).__name__} has not: take one of {able}."
             )
 
 
