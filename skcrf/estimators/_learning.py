@@ -190,8 +190,8 @@ def refuse_tasks(losses, inference):
             wanted = [f"the tasks {sorted(loss.tasks)}"] if loss.tasks else []
             wanted += [] if loss.rounds else [f"a derivative of {' and '.join(sorted(loss.needs))}"]
             raise ValueError(
-                f"{type(loss).__name__}, asked for by {name}, needs an inference with {' and '.join(wanted)}, "
-                f"which {type(inference).__name__} has not: take one of {able}."
+                f"{type(loss).__name__}, asked for by {name}, needs an inference with "
+                f"{' and '.join(wanted)}, which {type(inference).__name__} has not: take one of {able}."
             )
 
 
