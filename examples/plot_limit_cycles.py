@@ -1,0 +1,149 @@
+"""
+Limit cycles
+============
+
+Gradient steps settle where the gradient vanishes. If what the model expects is replaced by one configuration,
+the gradient jumps from value to value and is never zero: fixed steps end in a cycle, which Kumar, August and
+Hebert (2005) show in their Figure 1. This example follows three ways to learn a discriminative random field
+through their steps.
+"""
+
+# %%
+# The data
+# --------
+#
+# Smooth shapes, with the bimodal noise of the paper: two normal distributions a label, in such an order that
+# no single threshold tells the labels apart. Pixels are standardised, so that one size of steps suits all
+# weights.
+
+import numpy as np
+
+from skcrf.datasets import make_binary_denoising
+
+_, Y = make_binary_denoising(n_images=4, shape=(24, 24), random_state=0)
+rng = np.random.default_rng(0)
+mode = rng.integers(2, size=Y.shape)
+means, scales = np.array([[0.55, 0.42], [0.08, 0.46]]), np.array([[0.02, 0.10], [0.03, 0.03]])
+X = rng.normal(means[Y, mode], scales[Y, mode])
+X = (X - X.mean()) / X.std()
+
+# %%
+# Three gradients of the likelihood
+# ---------------------------------
+#
+# All of them are the features of the labels minus those that the model expects. What is expected is taken
+#
+# - from the marginals of belief propagation (PMA),
+# - at the most probable configuration, by a graph cut (SPA),
+# - at the configuration of the largest marginals (MMA).
+#
+# A callback writes down the weights after each step.
+
+import warnings
+
+from sklearn.exceptions import ConvergenceWarning
+
+from skcrf import GridCRFClassifier
+from skcrf.inference import BP
+from skcrf.optimizers import Subgradient
+
+STEP = 0.3
+warnings.simplefilter("ignore", ConvergenceWarning)  # that they do not converge is what there is to see
+
+
+class WeightsOfEachStep:
+    """Keeps the weights after each iteration, one vector each."""
+
+    def __init__(self):
+        self.weights = []
+
+    def setup(self, estimator, context):
+        """Nothing to prepare."""
+
+    def on_fit_task_begin(self, estimator, context):
+        """Nothing to do before an iteration."""
+
+    def on_fit_task_end(self, estimator, context, *, fitted_estimator=None):
+        """Keep the weights."""
+        if context.task_name == "iteration":
+            parts = fitted_estimator.coef_, fitted_estimator.intercept_, fitted_estimator.edge_coef_
+            self.weights.append(np.concatenate([part.ravel() for part in parts]))
+
+    def teardown(self, estimator, context):
+        """Nothing to clean up."""
+
+
+def followed(loss, inference):
+    """Fit by fixed steps; return the model and its weights after each."""
+    kept = WeightsOfEachStep()
+    crf = GridCRFClassifier(
+        loss=loss,
+        inference=inference,
+        optimizer=Subgradient(learning_rate=STEP, decay=0.0, patience=1000),
+        edge_features="contrast",
+        symmetric=True,
+        init="zeros",
+        alpha=0.0,
+        max_iter=200,
+        tol=1e-5,
+    )
+    crf.set_callbacks(kept).fit(X, Y)
+    return crf, np.array(kept.weights)
+
+
+fits = {
+    "PMA": followed("likelihood", BP(max_iter=20)),
+    "SPA": followed("likelihood", "graph_cut"),
+    "MMA": followed("maximum_marginal", BP(max_iter=20)),
+}
+for name, (crf, _) in fits.items():
+    errors = 100 * np.array(crf.train_error_curve_)
+    print(f"{name}: training error {errors.min():.1f} % at best, after step {errors.argmin() + 1}; ", end="")
+    print(f"between {errors[-100:].min():.1f} and {errors[-100:].max():.1f} % in the last 100 steps")
+
+# %%
+# Along the steps
+# ---------------
+#
+# Steps are fixed, so the size of the gradient is how far a step goes.
+#
+# PMA goes down a smooth slope and slows down. SPA and MMA do not: the weight of the pixel shrinks, a little
+# each step, until neighbours outweigh it. Then whole images turn one colour, half of all pixels are wrong, and
+# a few large steps push it back; it all starts again. Errors are few where the gradient is small. The weights
+# to keep are hardly the last ones: ``Subgradient`` keeps those of the least training error. By default its
+# steps get shorter and shorter; here they are fixed, as in the paper.
+
+import matplotlib.pyplot as plt
+
+figure, axes = plt.subplots(3, 3, figsize=(10, 6.5), sharex=True, sharey="row", layout="constrained")
+for column, (name, (crf, weights)) in zip(axes.T, fits.items(), strict=True):
+    steps = np.arange(1, len(weights) + 1)
+    gradient = np.linalg.norm(np.diff(weights, axis=0), axis=1) / STEP
+    column[0].plot(steps, weights[:, 1] - weights[:, 0], label="pixel")
+    column[0].plot(steps, weights[:, 3] - weights[:, 2], label="constant")
+    column[0].plot(steps, weights[:, 4:8] @ [0.5, -0.5, -0.5, 0.5], color="C4", label="neighbours")
+    column[1].semilogy(steps[1:], gradient, color="C2", linewidth=1)
+    errors = 100 * np.array(crf.train_error_curve_)
+    column[2].semilogy(steps, errors, color="C3", linewidth=1)
+    column[2].plot(errors.argmin() + 1, errors.min(), "ko", markersize=5)
+    column[2].set_title(f"kept: {errors.min():.1f} %, step {errors.argmin() + 1}", fontsize="medium")
+    column[0].set_title(name, fontweight="bold")
+    column[2].set_xlabel("step")
+axes[0, 0].legend(frameon=False, ncols=3, fontsize="small", loc="upper left", columnspacing=1)
+axes[0, 0].set_ylim(top=1.9)
+axes[2, 0].set_yticks([5, 10, 20, 50], ["5", "10", "20", "50"])
+axes[2, 0].minorticks_off()
+for row, label in zip(axes, ("weights", "size of the gradient", "training error, %"), strict=True):
+    row[0].set_ylabel(label)
+for axis in axes.ravel():
+    axis.spines[["top", "right"]].set_visible(False)
+
+# sphinx_gallery_start_ignore
+import sys
+from pathlib import Path
+
+if "sphinx_gallery" not in sys.modules:
+    picture = Path("limit_cycles.png").resolve()
+    figure.savefig(picture, dpi=80)
+    print(f"curves: {picture}")
+# sphinx_gallery_end_ignore
