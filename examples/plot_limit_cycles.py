@@ -108,7 +108,7 @@ for name, (crf, _) in fits.items():
 # Steps are fixed, so the size of the gradient is how far a step goes.
 #
 # PMA goes down a smooth slope and slows down. SPA and MMA do not: the weight of the pixel shrinks, a little
-# each step, until neighbours outweigh it. Then whole images turn one colour, half of all pixels are wrong, and
+# each step, until neighbours outweigh it. Then whole images turn one colour, half the pixels are wrong, and
 # a few large steps push it back; it all starts again. Errors are few where the gradient is small. The weights
 # to keep are hardly the last ones: ``Subgradient`` keeps those of the least training error. By default its
 # steps get shorter and shorter; here they are fixed, as in the paper.
