@@ -53,7 +53,6 @@ from skcrf import GridCRFClassifier
 from skcrf.inference import BP, ICM, GraphCut
 from skcrf.optimizers import LBFGS, Subgradient
 
-warnings.simplefilter("ignore", ConvergenceWarning)  # fixed steps do not converge
 marginals, steps = BP(max_iter=20), Subgradient(learning_rate=1.0, decay=0.0, patience=1000)
 learning = {
     "SPA: likelihood, graph cut": ("likelihood", GraphCut(), steps),
@@ -72,9 +71,13 @@ models = {
         alpha=0.0,
         max_iter=60,
         tol=1e-3,
-    ).fit(X_train, Y_train)
+    )
     for name, (loss, inference, optimizer) in learning.items()
 }
+with warnings.catch_warnings():  # fixed steps do not converge
+    warnings.simplefilter("ignore", ConvergenceWarning)
+    for model in models.values():
+        model.fit(X_train, Y_train)
 
 # %%
 # Infer

@@ -48,7 +48,6 @@ from skcrf.inference import BP
 from skcrf.optimizers import Subgradient
 
 STEP = 0.3
-warnings.simplefilter("ignore", ConvergenceWarning)  # that they do not converge is what there is to see
 
 
 class WeightsOfEachStep:
@@ -87,7 +86,9 @@ def followed(loss, inference):
         max_iter=200,
         tol=1e-5,
     )
-    crf.set_callbacks(kept).fit(X, Y)
+    with warnings.catch_warnings():  # that they do not converge is what there is to see
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        crf.set_callbacks(kept).fit(X, Y)
     return crf, np.array(kept.weights)
 
 
