@@ -149,6 +149,26 @@ def test_names_alone_have_the_value_one():
     np.testing.assert_array_equal(quick().fit(X, Y).coef_, quick().fit(ones, Y).coef_)
 
 
+def test_labels_of_pandas(sequences):
+    pd = pytest.importorskip("pandas")
+    X, Y = sequences
+    names = [np.array(["x", "y", "zz"])[y] for y in Y]
+    for labels, kinds in ((names, ("str", "string", "category", object)), (Y, ("Int64", "category"))):
+        expected = quick().fit(X, labels)
+        for kind in kinds:
+            series = [pd.Series(y, dtype=kind) for y in labels]
+            est = quick().fit(X, series)
+            np.testing.assert_array_equal(est.coef_, expected.coef_)
+            assert est.score(X, series) == expected.score(X, labels)
+    masked = [np.ma.masked_array(y, y == 2) for y in Y]
+    expected = quick().fit(X, masked).coef_
+    for missing, dtype in ((pd.NA, "Int64"), (np.nan, object), (pd.NA, object)):
+        hidden = [pd.Series([missing if label == 2 else label for label in y], dtype=dtype) for y in Y]
+        np.testing.assert_array_equal(quick(missing_label=missing).fit(X, hidden).coef_, expected)
+    with pytest.raises(TypeError, match=r"y\[0\] holds the label <NA>, expected"):
+        quick().fit(X, hidden)
+
+
 def test_bits_do_not_depend_on_jobs_or_packing(sequences, monkeypatch):
     X, Y = sequences
     est = quick().fit(X, Y)
