@@ -254,6 +254,7 @@ class BaseFieldClassifier(PredictionMixin, ClassifierMixin, CallbackSupportMixin
     def _read(self, X, *, reset):
         """Validate X and return Fields; with `reset` also set `n_features_in_`."""
         if is_table(X, self._reads.is_example, self._reads.many):
+            self._reads.check_table(X)
             X = validate_data(self, X, reset=reset, dtype=[np.float64, np.float32])
             return Fields(X, [()] * len(X), self._reads)
         if len(X) == 0:

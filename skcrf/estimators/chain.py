@@ -1,7 +1,10 @@
 """Conditional random fields on sequences."""
 
 from collections.abc import Mapping
+from decimal import Decimal
 from functools import lru_cache
+from math import isfinite
+from numbers import Real
 
 import numpy as np
 from sklearn.feature_extraction import DictVectorizer
@@ -38,7 +41,10 @@ class Sequences(BaseReader):
     """
 
     one, many = "sequence", "sequences"
-    advice = "sequences are (length, n_features), labels (length,), one sequence is [sequence]."
+    advice = (
+        "sequences are (length, n_features) or lists of dictionaries of features, labels (length,), "
+        "one sequence is [sequence]."
+    )
 
     def __init__(self, n_features=None, as_in="in fit", vectorizer=None):
         super().__init__(n_features, as_in)
@@ -48,7 +54,8 @@ class Sequences(BaseReader):
         """Validate one sequence, as `BaseReader` says."""
         named = _has_names(example)
         if named != (self.vectorizer is not None):
-            found, expected = ("names its features", "arrays") if named else ("is an array", "dictionaries")
+            what = "is an array" if np.size(example) else "is empty"
+            found, expected = ("names its features", "arrays") if named else (what, "dictionaries")
             raise TypeError(f"{name} {found}, but {expected} are expected, as {self.as_in}.")
         if named:
             example = self.vectorizer.transform(checked_names(example, name))
@@ -63,7 +70,15 @@ class Sequences(BaseReader):
 
 
 def _has_names(example):
-    """Tell whether a sequence is a list of items that name their features."""
+    """Tell whether a sequence is a list, or an array of objects, of items that name their features."""
+    if isinstance(example, np.ndarray):
+        # All of them: a table of objects may hold a dictionary by mistake.
+        return (
+            example.dtype == object
+            and example.ndim == 1
+            and example.size > 0
+            and all(map(_is_named, example))
+        )
     return isinstance(example, (list, tuple)) and len(example) > 0 and _is_named(example[0])
 
 
@@ -87,14 +102,32 @@ def checked_names(sequence, name):
         if not _is_named(item):
             raise TypeError(f"{name}[{i}] is {item!r}, expected a dictionary of features.")
         item = item if isinstance(item, Mapping) else dict.fromkeys(item, 1.0)
-        for feature, value in item.items():
-            if isinstance(value, Mapping):
-                raise TypeError(
-                    f"{name}[{i}][{feature!r}] is a dictionary, expected a number, a bool or a string: "
-                    f"give its parts names of their own, such as '{feature}:{next(iter(value), '')}'."
-                )
-        items.append(item)
+        items.append({feature: _checked(value, feature, f"{name}[{i}]") for feature, value in item.items()})
     return items
+
+
+def _checked(value, feature, name):
+    """Refuse a value of a feature that has no meaning as one."""
+    if not isinstance(feature, str):
+        raise TypeError(f"{name} has the feature {feature!r}, expected names of features to be strings.")
+    value = value.tolist() if isinstance(value, (np.bool_, np.ndarray)) else value
+    if isinstance(value, str):
+        return value
+    if isinstance(value, (Real, Decimal)):
+        if not isfinite(value):
+            raise ValueError(
+                f"{name}[{feature!r}] is {value}, expected a finite number: leave out what is unknown."
+            )
+        return value
+    if isinstance(value, (list, tuple, set, frozenset)) and all(isinstance(one, str) for one in value):
+        return value
+    hint = "."
+    if isinstance(value, Mapping):
+        hint = f": give its parts names of their own, such as '{feature}:{next(iter(value), '')}'."
+    found = "a dictionary" if isinstance(value, Mapping) else f"{value!r}"
+    raise TypeError(
+        f"{name}[{feature!r}] is {found}, expected a number, a bool, a string or a list of strings{hint}"
+    )
 
 
 class Chains(BaseStructure):
