@@ -155,21 +155,23 @@ def _told(error):
     return f"{type(error).__name__}: {error}"
 
 
-def has_axes(item):
+def has_axes(item, least=2):
     """Tell whether an item of a sequence has rows and columns, as images have.
 
     Parameters
     ----------
     item : object
         The item.
+    least : int, default=2
+        How many axes it must have.
 
     Returns
     -------
     has_axes : bool
-        Whether it has at least two axes.
+        Whether it has at least so many axes.
     """
     try:
-        return np.ndim(item) >= 2
+        return np.ndim(item) >= least
     except ValueError:  # a ragged nested list
         return False
 

@@ -265,7 +265,7 @@ class BaseFieldClassifier(PredictionMixin, ClassifierMixin, CallbackSupportMixin
         examples, shapes = [], []
         for i, one in enumerate(given):
             example = reader(one, f"X[{i}]" if source is None else source.called(i))
-            reader = reader.like(example) if reset and i == 0 else reader
+            reader = reader.like(example, f"X[{i}]") if reset else reader
             shapes.append(example.shape)
             if source is None:
                 examples.append(example)

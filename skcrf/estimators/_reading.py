@@ -66,20 +66,22 @@ class BaseReader(ABC):
             The same, as arrays.
         """
 
-    def like(self, example):
-        """Make the reader of the examples that follow a first one.
+    def like(self, example, name):
+        """Make the reader of the examples that follow one.
 
         Parameters
         ----------
         example : Example
-            The first one.
+            The one.
+        name : str
+            What to call it in messages.
 
         Returns
         -------
         reader : BaseReader
             What refuses examples that differ from it in what they all must have in common.
         """
-        return type(self)(example.X.shape[1], "in X[0]")
+        return self if self.n_features is not None else type(self)(example.X.shape[1], f"in {name}")
 
     def is_example(self, item):
         """Tell whether an item of a list is an example, and not a row of a table.

@@ -62,8 +62,9 @@ class Sequences(BaseReader):
         rows = as_rows(example, name, self.n_features, self.as_in)
         return Example(rows, rows.shape[:1], rows.shape[:1])
 
-    def like(self, example):
-        return Sequences(example.X.shape[1], "in X[0]", self.vectorizer)
+    def like(self, example, name):
+        known = self.n_features is not None
+        return self if known else Sequences(example.X.shape[1], f"in {name}", self.vectorizer)
 
     def is_example(self, item):
         return has_axes(item) or _has_names(item)
