@@ -211,7 +211,8 @@ def is_table(X, is_example=has_axes, many="images"):
     if isinstance(X, (list, tuple)):
         if X and all(isinstance(path, (str, PathLike)) for path in X):
             raise TypeError(
-                f"X[0] is {X[0]!r}: to load images, use skcrf.datasets.LazyImages(paths, loader)."
+                f"X[0] is {X[0]!r}, but X must be a sequence of {many}. "
+                "To load images, use skcrf.datasets.LazyImages(paths, loader)."
             )
         return len(X) > 0 and not any(is_example(item) for item in X)
     if isinstance(X, (Iterator, Mapping, Set)):

@@ -262,6 +262,7 @@ BAD = {
         r"X\[1\] has shape \(2,\), but X\[0\] .*sequences",
     ),
     "no dictionary": ([[{"a": 1}, 3]], [[0, 1]], TypeError, r"X\[0\]\[1\] is 3, expected a dictionary"),
+    "sequences of text": (["the dog"], [[0, 1]], TypeError, r"X\[0\] is 'the dog', but X .* of sequences"),
     "nothing": ([], [], ValueError, "at least one sequence"),
     "a generator": ((x for x in [A]), [[0]], TypeError, "X must be a sequence of sequences"),
 }

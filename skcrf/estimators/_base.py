@@ -182,8 +182,9 @@ class BaseFieldClassifier(PredictionMixin, ClassifierMixin, CallbackSupportMixin
         """Make one pass over some more examples; needs a mini-batch optimizer such as "adam".
 
         The shape of the model, such as the number of neighbours and the features of edges, is that of the
-        first call. So is the start: `init` as for `fit`, with "auto" for zeros; where it names the model
-        without edges or a loss, that is fitted to the examples of the first call.
+        first call, and where dictionaries name features, these are the ones that it names: others, in later
+        calls, are left out. The start, too, is that of the first call: `init` as for `fit`, with "auto" for
+        zeros; where it names the model without edges or a loss, that is fitted to the examples of that call.
 
         Parameters
         ----------

@@ -169,9 +169,11 @@ class ChainCRFClassifier(BaseFieldClassifier):
     X is a sequence of sequences, which may differ in length: arrays of shape (length, n_features), CSR
     matrices of that shape, whose products stay sparse, or lists of dictionaries of features, from names to
     numbers, bools or strings, for which a `DictVectorizer` is fitted inside; names alone, in a list, have the
-    value 1. y is a sequence of label sequences of shape (length,), ints or strings. Each may be a sequence
-    that loads an example when asked for it. A plain table X of shape (n_samples, n_features) with labels y
-    of shape (n_samples,) means sequences of one item each, and the model is multinomial logistic regression.
+    value 1. Names that the fit has not seen, or the first call of `partial_fit`, are left out. The columns of
+    data frames are taken in their order, whatever their names. y is a sequence of label sequences of shape
+    (length,), ints or strings. Each may be a sequence that loads an example when asked for it. A plain table
+    X of shape (n_samples, n_features) with labels y of shape (n_samples,) means sequences of one item each,
+    and the model is multinomial logistic regression.
 
     Parameters
     ----------
@@ -340,6 +342,6 @@ class ChainCRFClassifier(BaseFieldClassifier):
         -------
         P : list of ndarray of shape (length - 1, n_classes, n_classes)
             ``P[i][t, a, b]`` is the probability that item t of sequence i has class a and the next one
-            has class b.
+            has class b. The items of a table have no neighbours, and P is empty: (0, n_classes, n_classes).
         """
         return self._infer(X, Y, arranged=of_edges)
