@@ -129,7 +129,7 @@ def test_meshes_have_weights_for_every_parent(seed):
     est = GridDAGMClassifier(**options).fit(X, Y)
     assert est.edge_coef_.shape == (6, 2, 2)
     assert est.predict_proba(X).shape == (3, 4, 5, 2)
-    assert est.sample(X, np.int64(2)).shape == (3, 2, 4, 5)
+    assert est.sample(X, 2).shape == (3, 2, 4, 5)
     assert_array_equal(clone(est).set_params(n_jobs=2).fit(X, Y).coef_, est.coef_)
     again = pickle.loads(pickle.dumps(est))
     assert_array_equal(again.predict(X), est.predict(X))

@@ -263,6 +263,11 @@ def test_graphs_without_edges_need_no_features_of_edges(estimator):
         estimator().fit([(A, []), (A, E, np.zeros((2, 2))), (A, E)], [[0, 1, 0]] * 3)
 
 
+def test_a_number_of_samples_may_be_one_of_numpy():
+    est = DAGMClassifier(tol=1e-2).fit([(A, E)], [[0, 1, 0]])
+    assert est.sample([(A, E)], np.int64(2), random_state=0)[0].shape == (2, 3)
+
+
 def test_graphs_must_go_together():
     with_features = (A, E, np.zeros((2, 4)))
     with pytest.raises(
