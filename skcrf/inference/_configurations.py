@@ -8,7 +8,8 @@ import numpy as np
 from skcrf.graph import Graph, Potentials, canonical, outer, score, score_vjp
 from skcrf.inference._base import BaseInference, Beliefs, check_possible
 
-#: The potential that stands for a forbidden pair, which a local search may not know how to avoid.
+#: The potential that stands for a forbidden pair where a method may be unable to avoid one: -inf would forbid
+#: every state.
 FORBIDDEN = -1e8
 
 

@@ -136,7 +136,7 @@ def _sender(edges, message):
     return edges[message >> 1, 1 - (message & 1)]
 
 
-@kernel
+@inlined_kernel
 def _grow(graph, node, first, end, residual, search):
     """Add what a node reaches to its tree; returns the message from tree to tree if they meet, else -1."""
     edges, incident, tree, parent, seen, depth = (
@@ -167,7 +167,7 @@ def _grow(graph, node, first, end, residual, search):
     return -1
 
 
-@kernel
+@inlined_kernel
 def _augment(graph, first, bridge, terminal, residual, search):
     """Send what can pass from the source over a bridge to the sink; lists nodes that lose their parent."""
     edges, parent = graph.edges, search.parent
@@ -195,7 +195,7 @@ def _augment(graph, first, bridge, terminal, residual, search):
             _leave(search, node, first)
 
 
-@kernel
+@inlined_kernel
 def _adopt(graph, first, end, residual, search):
     """Find orphans a new parent in their tree, or set them free."""
     edges, incident, tree, parent = graph.edges, graph.incident, search.tree, search.parent

@@ -10,6 +10,7 @@ from skcrf._numerics import kernel, log_normalise, max_abs_by_part
 from skcrf.graph import Graph, Potentials, canonical, outer
 from skcrf.inference._base import BaseInference, Beliefs, check_possible
 from skcrf.inference._checkerboard import CheckerboardEngine
+from skcrf.inference._configurations import FORBIDDEN
 from skcrf.inference._curvature import ProductCurvature
 from skcrf.inference._factor_field import (
     FactorFieldEngine,
@@ -20,10 +21,6 @@ from skcrf.inference._factor_field import (
 from skcrf.inference._fixed_point import ITERATION, Trace, iterate, reverse
 from skcrf.inference._kinds import lattice_kinds
 from skcrf.inference._parts import backward_in_parts, forward_in_parts
-
-# The energy that stands for a forbidden pair: a factorised distribution may not be able to avoid it, and an
-# expectation of -inf would forbid every state.
-_FORBIDDEN = -1e8
 
 
 @kernel
@@ -228,7 +225,7 @@ class MeanField(BaseInference):
     def forward(self, graph, theta, tau=None, *, edges=False, tape=False):
         self.task_of(graph, tau)
         theta = canonical(theta)
-        theta = theta._replace(tables=np.maximum(theta.tables, _FORBIDDEN))
+        theta = theta._replace(tables=np.maximum(theta.tables, FORBIDDEN))
         check_possible(graph, (theta.unary > -np.inf).any(axis=1))
 
         def run(kind, graph, theta, selection):
@@ -258,7 +255,7 @@ class MeanField(BaseInference):
         return backward_in_parts(beliefs, d_mu, d_edge_mu, d_log_z, self._backward)
 
     def curvature(self, graph, theta, beliefs):
-        return ProductCurvature(graph, np.maximum(theta.tables, _FORBIDDEN), beliefs.mu)
+        return ProductCurvature(graph, np.maximum(theta.tables, FORBIDDEN), beliefs.mu)
 
     def statistics(self, graph, beliefs):
         return backward_in_parts(beliefs, None, None, None, self._statistics)
