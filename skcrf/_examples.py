@@ -62,6 +62,10 @@ class ExampleError(ValueError):
         return self.problem.replace("{example}", f"example {self.example}")
 
 
+class ImpossibleError(ExampleError):
+    """No configuration of an example is possible."""
+
+
 @contextmanager
 def known_as(numbers):
     """Let problems with an example of a batch name it by the number that the user knows.
@@ -80,7 +84,7 @@ def known_as(numbers):
         yield
     except ExampleError as error:
         number = error.example if numbers is None else numbers[error.example]
-        raise ExampleError(error.problem, number) from error
+        raise type(error)(error.problem, number) from error
 
 
 def by_their_numbers(call):

@@ -293,7 +293,9 @@ class BaseFieldClassifier(PredictionMixin, ClassifierMixin, CallbackSupportMixin
         for name, registry in self._components.items():
             setattr(self, f"{name}_", resolve(registry, getattr(self, name), name=name))
         refuse_tasks(self._losses(), self.inference_)
-        self._decoding()  # refuses now what it would refuse after a long fit
+        # What would be refused after a long fit is refused now.
+        self.inference_.check_layout(self._structure.layout)
+        self._decoding()
         weight = check_weights(sample_weight, len(fields.shapes))
         encoded = None if lazy_y else labels.encode(self.classes_)
         if not (lazy_y or fields.is_lazy or fields.is_table):

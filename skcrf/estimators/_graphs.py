@@ -197,8 +197,9 @@ def _check_simple(edges, name):
         e = int(np.flatnonzero(first[which.ravel()] != np.arange(len(edges)))[0])
         raise ValueError(
             f"{name}[{e}] is {edges[e].tolist()}, the same two nodes as {name}[{first[which.ravel()[e]]}]. "
-            "Two nodes have one edge, listed in one direction: drop others, as by "
-            "np.unique(np.sort(edges, axis=1), axis=0), or put the features of both into one row."
+            "Two nodes have one edge, listed in one direction: keep one of them, with its features. Where "
+            "directions have no meaning, np.unique(np.sort(edges, axis=1), axis=0, return_index=True)[1] "
+            "tells which to keep; where they have one, np.unique(edges, axis=0, return_index=True)[1]."
         )
 
 
