@@ -21,6 +21,10 @@ from skcrf.graph import chain
 _chain = lru_cache(maxsize=64)(chain)
 
 
+# Types of values of features that need no look at the value.
+_PLAIN = {str, bool, int}
+
+
 def _is_named(item):
     """Tell whether an item of a sequence names its features: a dictionary, or a list of names."""
     names = isinstance(item, (list, tuple, set)) and all(isinstance(name, str) for name in item)
@@ -103,7 +107,10 @@ def checked_names(sequence, name):
         if not _is_named(item):
             raise TypeError(f"{name}[{i}] is {item!r}, expected a dictionary of features.")
         item = item if isinstance(item, Mapping) else dict.fromkeys(item, 1.0)
-        items.append({feature: _checked(value, feature, f"{name}[{i}]") for feature, value in item.items()})
+        if not (_PLAIN.issuperset(map(type, item.values())) and {str}.issuperset(map(type, item))):
+            called = f"{name}[{i}]"
+            item = {feature: _checked(value, feature, called) for feature, value in item.items()}
+        items.append(item)
     return items
 
 
@@ -111,9 +118,10 @@ def _checked(value, feature, name):
     """Refuse a value of a feature that has no meaning as one."""
     if not isinstance(feature, str):
         raise TypeError(f"{name} has the feature {feature!r}, expected names of features to be strings.")
-    value = value.tolist() if isinstance(value, (np.bool_, np.ndarray)) else value
-    if isinstance(value, str):
+    if isinstance(value, str) or (type(value) is float and isfinite(value)):  # most are
         return value
+    if isinstance(value, (np.bool_, np.ndarray)):
+        return _checked(value.tolist(), feature, name)
     if isinstance(value, (Real, Decimal)):
         if not isfinite(value):
             raise ValueError(
