@@ -9,8 +9,8 @@ Nothing is chosen by the test images. There is no ridge. Losses that have a grad
 the others take fixed steps, of each of the sizes in `STEPS`, and the weights of the least training error
 along all of them are kept. Contrastive divergence, which has no inference to count errors by, takes shorter
 and shorter steps and the mean of the weights. `STEPS` and the number of iterations were set after a
-first run with steps of 0.4 and 2 on other draws of the noise, in which SPA and MMA had not yet reached the
-training errors of PMA; its test errors were seen too.
+first run with steps of 0.4 and 2 on other draws of the noise, where under Gaussian noise SPA and MMA had not
+yet reached the training error of PMA; its test errors were seen too.
 """
 
 import argparse
