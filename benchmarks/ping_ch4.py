@@ -1,15 +1,15 @@
-"""Hidden variables: marginal and latent structured SVM and hidden CRF, beside Tables 4.2 and 4.3 of Ping (2016).
+"""Marginal and latent structured SVM and hidden CRF, beside Tables 4.2 and 4.3 of Ping (2016).
 
-``python benchmarks/ping_ch4.py --rst doc/ping_results.inc``. The data are drawn, exactly, from random fields of
-4 states over inputs x, labels y and hidden variables h. The equation of the field has edges between y and h, x
-and y, and x and h alone, so here labels and hidden variables take turns along a chain of 20, or are the colours
-of a checkerboard of 6 x 6, and each has an input of its own: 40 and 72 nodes.
+``python benchmarks/ping_ch4.py --rst doc/ping_results.inc``. The data are drawn, exactly, from random fields
+of 4 states over inputs x, labels y and hidden variables h. The equation of the field has edges between y and
+h, x and y, and x and h alone, so here labels and hidden variables take turns along a chain of 20, or are the
+colours of a checkerboard of 6 x 6, and each has an input of its own: 40 and 72 nodes.
 
-Every node and edge of the field has weights of its own. `GraphCRFClassifier` shares its weights, so features tell
-positions apart: of a node, its position and position x input; of an edge, its position. C = 1 in
-``||w||^2 / 2 + C sum of losses`` is ``alpha = 1 / (number of labels in the training set)``. Fits start from the same
-random weights, of standard deviation 0.5, for all losses, as hidden variables are symmetric at zero. Inference is exact on chains, for
-marginal MAP too, and belief propagation on grids, as in the thesis.
+Every node and edge of the field has weights of its own. `GraphCRFClassifier` shares its weights, so features
+tell positions apart: of a node, its position and position x input; of an edge, its position. C = 1 in
+``||w||^2 / 2 + C sum of losses`` is ``alpha = 1 / (number of labels in the training set)``. For all losses fits
+start from the same random weights, of standard deviation 0.5, as hidden variables are symmetric at zero.
+Inference is exact on chains, for marginal MAP too, and belief propagation on grids, as in the thesis.
 """
 
 import argparse
@@ -55,7 +55,7 @@ TABLE_43 = {
 
 
 def lattice_edges(height, width):
-    """List the edges of a lattice, whose nodes are numbered along rows: those beside first, then those below."""
+    """List the edges of a lattice, whose nodes are numbered along rows: those along rows come first."""
     nodes = np.arange(height * width).reshape(height, width)
     beside = np.column_stack([nodes[:, :-1].ravel(), nodes[:, 1:].ravel()])
     return np.concatenate([beside, np.column_stack([nodes[:-1].ravel(), nodes[1:].ravel()])])
@@ -108,7 +108,7 @@ class Field:
         return X, [np.ma.masked_array(z, self.hidden) for z in states]
 
     def _eliminate(self):
-        """Sum nodes out along rows: for each node, log-weights of its states and of the `width` nodes before."""
+        """Sum nodes out along rows; keep the log-weights of each node with the `width` nodes before it."""
         width, found = self.width, []
         tables = dict(zip(map(tuple, self.edges.tolist()), self.tables, strict=True))
         # Before the first node come `width` nodes that do not exist: their state is 0 for certain.
@@ -210,8 +210,8 @@ def compare(what, paper, trials):
     Returns
     -------
     cells : list of str
-        The row of a table: for each loss the mean, and in brackets that of the thesis; for each other loss the
-        difference of the first to it with its standard error; whether the order of the thesis holds.
+        The row of a table: for each loss the mean, and in brackets that of the thesis; by how much the first
+        is better than each other, with the standard error; whether the order of the thesis holds.
     """
     found = np.array(trials)
     mean = found.mean(axis=0)
