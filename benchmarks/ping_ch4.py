@@ -7,7 +7,7 @@ colours of a checkerboard of 6 x 6, and each has an input of its own: 40 and 72 
 
 Every node and edge of the field has weights of its own. `GraphCRFClassifier` shares its weights, so features
 tell positions apart: of a node, its position and position x input; of an edge, its position. C = 1 in
-``||w||^2 / 2 + C sum of losses`` is ``alpha = 1 / (number of labels in the training set)``. For all losses fits
+``||w||^2 / 2 + C sum of losses`` is ``alpha = 1 / (number of training labels)``. For all losses fits
 start from the same random weights, of standard deviation 0.5, as hidden variables are symmetric at zero.
 Inference is exact on chains, for marginal MAP too, and belief propagation on grids, as in the thesis.
 """

@@ -12,7 +12,7 @@ labelled pixels alone. The setting is that of Ping (2016, Figure 4.5), made smal
 # The data
 # --------
 #
-# An image of 20 x 40 pixels with five labels, seen through noise that is larger than the steps between labels.
+# An image of 20 x 40 pixels with five labels, seen through noise that is larger than the steps between them.
 # Labels are hidden at random.
 
 import numpy as np
@@ -43,7 +43,7 @@ def labelled(missing):
 # ---
 #
 # Belief propagation serves all losses: it sums, it maximises, and does both at once where labels are hidden.
-# Losses with hidden labels are differences of convex functions, which optimizer "cccp" is made for. It finds a
+# Losses with hidden labels are differences of convex functions, which optimizer "cccp" is for. It finds a
 # minimum near the start, so the last three start from what the first has found.
 
 import warnings
