@@ -62,6 +62,10 @@ class ExampleError(ValueError):
         return self.problem.replace("{example}", f"example {self.example}")
 
 
+class ImpossibleError(ExampleError):
+    """No configuration of an example is possible."""
+
+
 @contextmanager
 def known_as(numbers):
     """Let problems with an example of a batch name it by the number that the user knows.
@@ -80,7 +84,7 @@ def known_as(numbers):
         yield
     except ExampleError as error:
         number = error.example if numbers is None else numbers[error.example]
-        raise ExampleError(error.problem, number) from error
+        raise type(error)(error.problem, number) from error
 
 
 def by_their_numbers(call):
@@ -155,21 +159,23 @@ def _told(error):
     return f"{type(error).__name__}: {error}"
 
 
-def has_axes(item):
+def has_axes(item, least=2):
     """Tell whether an item of a sequence has rows and columns, as images have.
 
     Parameters
     ----------
     item : object
         The item.
+    least : int, default=2
+        How many axes it must have.
 
     Returns
     -------
     has_axes : bool
-        Whether it has at least two axes.
+        Whether it has at least so many axes.
     """
     try:
-        return np.ndim(item) >= 2
+        return np.ndim(item) >= least
     except ValueError:  # a ragged nested list
         return False
 
@@ -209,7 +215,8 @@ def is_table(X, is_example=has_axes, many="images"):
     if isinstance(X, (list, tuple)):
         if X and all(isinstance(path, (str, PathLike)) for path in X):
             raise TypeError(
-                f"X[0] is {X[0]!r}: to load images, use skcrf.datasets.LazyImages(paths, loader)."
+                f"X[0] is {X[0]!r}, but X must be a sequence of {many}. "
+                "To load images, use skcrf.datasets.LazyImages(paths, loader)."
             )
         return len(X) > 0 and not any(is_example(item) for item in X)
     if isinstance(X, (Iterator, Mapping, Set)):

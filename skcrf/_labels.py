@@ -1,6 +1,6 @@
 """Labels of fields: validated, with what is hidden, as indices of classes."""
 
-from numbers import Real
+from numbers import Number
 
 import numpy as np
 from sklearn.utils import assert_all_finite, column_or_1d
@@ -40,8 +40,9 @@ class Labels:
             raise ValueError(
                 f"This estimator requires y to be passed, but the target y is None ({name}=None)."
             )
-        if shapes and shapes[0] == ():
-            examples = [_as_table_labels(Y)]
+        is_table = bool(shapes) and shapes[0] == ()
+        if is_table:
+            examples = [_as_table_labels(Y, name)]
             shapes = [(len(shapes),)]
         else:
             if not hasattr(Y, "__len__") or isinstance(Y, (str, bytes)):
@@ -51,7 +52,7 @@ class Labels:
             raise ValueError(f"{name} holds {len(examples)} examples, but X holds {len(shapes)}.")
         self.values, self.hidden = [], []
         for i, (labels, shape) in enumerate(zip(examples, shapes, strict=True)):
-            called = name if len(examples) == 1 else f"{name}[{i}]"
+            called = name if is_table else f"{name}[{i}]"
             check_shape(labels, shape, f"{name}[{i}]", f"X[{i}]", advice)
             values, hidden = read_labels(labels, missing_label, called)
             self.values.append(values)
@@ -157,7 +158,7 @@ def check_shape(labels, shape, name, example, advice=""):
     advice : str, default=""
         What to say of them.
     """
-    found = np.shape(np.ma.getdata(labels))
+    found = _as_array(labels, name).shape
     if found != tuple(shape):
         needed = f"{example} needs labels of shape {tuple(shape)}"
         raise ValueError(f"{name} has shape {found}, but {needed}{': ' * bool(advice)}{advice}")
@@ -182,14 +183,46 @@ def read_labels(labels, missing_label, name):
     hidden : ndarray of bool
         True where there is none.
     """
-    values = np.ma.getdata(labels) if np.ma.isMaskedArray(labels) else np.asarray(labels)
-    hidden = np.broadcast_to(np.ma.getmaskarray(labels), values.shape)
+    labels = _as_array(labels, name)
+    values, hidden = np.ma.getdata(labels), np.ma.getmaskarray(labels)
     if missing_label is not None:
         hidden = hidden | _equals(values, missing_label)
+    if values.dtype == object:
+        _check_kinds(values[~hidden], name)
     if values.dtype.kind == "f" and not hidden.all():
         # masked and missing entries may well be nan
         assert_all_finite(values[~hidden], input_name=name)
     return values, hidden
+
+
+def _as_array(labels, name):
+    """Make an array of labels, masked if they are; of objects where NumPy would make strings of numbers."""
+    if np.ma.isMaskedArray(labels):
+        return labels
+    try:
+        values = np.asarray(labels)
+    except ValueError as error:
+        raise ValueError(f"{name} is not an array of labels: {error}") from error
+    if values.dtype.kind == "U" and not hasattr(labels, "dtype"):
+        objects = np.array(labels, dtype=object)
+        return values if all(isinstance(label, str) for label in objects.flat) else objects
+    return values
+
+
+def _check_kinds(labels, name):
+    """Refuse objects that are not all strings or all numbers."""
+    for label in labels:
+        if not isinstance(label, (str, bytes, Number, np.bool_)) or _is_nan(label):
+            raise TypeError(
+                f"{name} holds the label {label!r}, expected all numbers or all strings; hide labels by a "
+                "masked array, or by a number or string that missing_label names."
+            )
+    _refuse_mixed(labels, name)
+
+
+def _refuse_mixed(labels, name):
+    if len({isinstance(label, str) for label in labels}) > 1:
+        raise TypeError(f"{name} mixes strings and numbers as labels.")
 
 
 def encode_labels(values, hidden, classes, name):
@@ -262,19 +295,18 @@ def sorted_classes(found, *, name):
         Sorted union.
     """
     labels = [label for part in found for label in (part.tolist() if hasattr(part, "tolist") else part)]
-    if len({isinstance(label, str) for label in labels}) > 1:
-        raise TypeError(f"{name} mixes strings and numbers as labels.")
+    _refuse_mixed(labels, name)
     classes = np.unique(np.array(labels))
     check_classification_targets(np.tile(classes, 3))  # many numbers that come once would look continuous
     return classes
 
 
-def _as_table_labels(Y):
-    labels = Y if np.ma.isMaskedArray(Y) else np.asarray(Y)
+def _as_table_labels(Y, name):
+    labels = _as_array(Y, name)
     if labels.ndim > 1 and labels.shape[1:] != (1,):
         raise ValueError(
             f"y has shape {labels.shape}, but X is a table, whose rows have one label each. "
-            "If X is one image, pass [X] and [y]."
+            "If X is one example, pass [X] and [y]."
         )
     values = column_or_1d(np.ma.getdata(labels), warn=True)
     hidden = np.ma.getmaskarray(labels).ravel()
@@ -282,8 +314,23 @@ def _as_table_labels(Y):
 
 
 def _equals(values, missing_label):
-    if isinstance(missing_label, Real) and np.isnan(missing_label):
-        return np.broadcast_to(
-            values != values, values.shape
-        )  # nan is the one value that differs from itself
+    if np.ndim(missing_label) > 0:
+        raise TypeError(f"missing_label must be one value, got {missing_label!r}.")
+    if values.dtype == object:  # one by one: whether NA of pandas equals something is neither true nor false
+        same = [_is_same(label, missing_label) for label in values.flat]
+        return np.array(same, dtype=bool).reshape(values.shape)
+    if _is_nan(missing_label):
+        return np.broadcast_to(values != values, values.shape)
     return np.broadcast_to(values == missing_label, values.shape)
+
+
+def _is_same(label, missing_label):
+    return _holds(label == missing_label) or (_is_nan(label) and _is_nan(missing_label))
+
+
+def _is_nan(value):
+    return not _holds(value == value)  # nan differs from itself, and so does NA of pandas
+
+
+def _holds(comparison):
+    return isinstance(comparison, (bool, np.bool_)) and bool(comparison)

@@ -110,8 +110,15 @@ FIT = {
         X,
         changed(Y, 1, np.where(Y[1], None, 1)),
         TypeError,
-        r"y\[1\] holds labels that cannot",
+        r"y\[1\] holds the label None, expected all numbers or all strings; hide labels by a masked array",
     ),
+    "mixed within one": (
+        X,
+        changed(Y, 1, [["a", 1, 1, 1, "b"]] * 4),
+        TypeError,
+        r"y\[1\] mixes strings and numbers as labels",
+    ),
+    "ragged labels": (X, changed(Y, 1, [[0, 1], [0]]), ValueError, r"y\[1\] is not an array of labels"),
     "mixed labels": (X, changed(Y, 1, np.full((4, 5), "a")), TypeError, r"y mixes strings and numbers"),
 }
 
@@ -320,6 +327,7 @@ PREDICT = {
     ),
     "text label": (X, changed(Y, 1, np.full((4, 5), "a")), r"Y\[1\] holds the label 'a'"),
     "known sizes": (X, changed(Y, 1, Y[1].T), r"Y\[1\] has shape \(5, 4\), but X\[1\]"),
+    "known or nan": (X[:1], [np.where(Y[0], np.nan, 0.0)], r"Y\[0\] contains NaN"),
     "known too few": (X, Y[:1], r"Y holds 1 examples, but X holds 3"),
 }
 
@@ -330,6 +338,13 @@ def test_predict_refuses(case, method, fitted=est().fit(X, Y)):  # noqa: B008
     bad_X, bad_Y, message = PREDICT[case]
     with pytest.raises(ValueError, match=message):
         getattr(fitted, method)(bad_X, Y=bad_Y)
+
+
+def test_labels_that_are_none_are_named(fitted=est().fit(X, Y)):  # noqa: B008
+    with pytest.raises(TypeError, match=r"Y\[0\] holds the label None, expected"):
+        fitted.predict(X[:1], [np.where(Y[0], None, 0)])
+    with pytest.raises(TypeError, match=r"missing_label must be one value, got \[0, 1\]"):
+        est(missing_label=[0, 1]).fit(X, Y)
 
 
 def test_unfitted():

@@ -143,10 +143,43 @@ def test_dictionaries_of_features(sequences):
     assert search.best_score_ > 1 / 3
 
 
+def test_dictionaries_in_arrays_and_values_of_numpy():
+    X = [
+        [{"a": np.bool_(True), "w": ["x", "y"]}, {"a": False}],
+        [{"a": np.float32(2)}, {"w": np.array(["x"])}],
+    ]
+    plain = [[{"a": True, "w": ["x", "y"]}, {"a": False}], [{"a": 2.0}, {"w": ["x"]}]]
+    Y = [["A", "B"], ["B", "A"]]
+    expected = quick().fit(plain, Y)
+    est = quick().fit(np.array(X, dtype=object), Y)
+    np.testing.assert_array_equal(est.coef_, expected.coef_)
+    np.testing.assert_array_equal(np.stack(est.predict(np.array(X, dtype=object))), np.stack(est.predict(X)))
+
+
 def test_names_alone_have_the_value_one():
     X, Y = [[["w=a", "cap"], ["w=b"]], [["w=b"], ["cap"]]], [["A", "B"], ["B", "A"]]
     ones = [[dict.fromkeys(item, 1) for item in x] for x in X]
     np.testing.assert_array_equal(quick().fit(X, Y).coef_, quick().fit(ones, Y).coef_)
+
+
+def test_labels_of_pandas(sequences):
+    pd = pytest.importorskip("pandas")
+    X, Y = sequences
+    names = [np.array(["x", "y", "zz"])[y] for y in Y]
+    for labels, kinds in ((names, ("str", "string", "category", object)), (Y, ("Int64", "category"))):
+        expected = quick().fit(X, labels)
+        for kind in kinds:
+            series = [pd.Series(y, dtype=kind) for y in labels]
+            est = quick().fit(X, series)
+            np.testing.assert_array_equal(est.coef_, expected.coef_)
+            assert est.score(X, series) == expected.score(X, labels)
+    masked = [np.ma.masked_array(y, y == 2) for y in Y]
+    expected = quick().fit(X, masked).coef_
+    for missing, dtype in ((pd.NA, "Int64"), (np.nan, object), (pd.NA, object)):
+        hidden = [pd.Series([missing if label == 2 else label for label in y], dtype=dtype) for y in Y]
+        np.testing.assert_array_equal(quick(missing_label=missing).fit(X, hidden).coef_, expected)
+    with pytest.raises(TypeError, match=r"y\[0\] holds the label <NA>, expected"):
+        quick().fit(X, hidden)
 
 
 def test_bits_do_not_depend_on_jobs_or_packing(sequences, monkeypatch):
@@ -202,7 +235,34 @@ BAD = {
         r"X\[1\] names its features, but arr",
     ),
     "nested": ([[{"a": {"b": 1}}]], [[0]], TypeError, r"X\[0\]\[0\]\['a'\] is a dictionary.*'a:b'"),
+    "no number": (
+        [[{"a": 1}, {"a": None}]],
+        [[0, 1]],
+        TypeError,
+        r"X\[0\]\[1\]\['a'\] is None, expected a num",
+    ),
+    "numbers": (
+        [[{"a": [1, 2]}]],
+        [[0]],
+        TypeError,
+        r"X\[0\]\[0\]\['a'\] is \[1, 2\], expected .*list of str",
+    ),
+    "complex": ([[{"a": 1j}]], [[0]], TypeError, r"X\[0\]\[0\]\['a'\] is 1j, expected a number"),
+    "bytes": ([[{"a": b"w"}]], [[0]], TypeError, r"X\[0\]\[0\]\['a'\] is b'w', expected a number"),
+    "nan in one": ([[{"a": np.nan}]], [[0]], ValueError, r"X\[0\]\[0\]\['a'\] is nan, expected a finite"),
+    "name": ([[{"a": 1, 3: 1}]], [[0]], TypeError, r"X\[0\]\[0\] has the feature 3, expected names"),
+    "no items named": ([DICTS[0], []], [[0, 1], []], TypeError, r"X\[1\] is empty, but dictionaries"),
+    "one sequence": (DICTS[0], [0, 1], TypeError, r"X\[0\] is {'a': 1}, but .*one sequence is \[sequence\]"),
+    "one array": (A, [[0, 1, 0]], ValueError, r"y has shape \(1, 3\), but .* one example, pass \[X\] and"),
+    "words": ([["the", "dog"]], [[0, 1]], TypeError, r"X\[0\] is \['the', 'dog'\], but sequences are"),
+    "1-D": (
+        [A[:, 0], A[:2, 0]],
+        [[0, 1, 0], [0, 1]],
+        ValueError,
+        r"X\[1\] has shape \(2,\), but X\[0\] .*sequences",
+    ),
     "no dictionary": ([[{"a": 1}, 3]], [[0, 1]], TypeError, r"X\[0\]\[1\] is 3, expected a dictionary"),
+    "sequences of text": (["the dog"], [[0, 1]], TypeError, r"X\[0\] is 'the dog', but X .* of sequences"),
     "nothing": ([], [], ValueError, "at least one sequence"),
     "a generator": ((x for x in [A]), [[0]], TypeError, "X must be a sequence of sequences"),
 }

@@ -207,3 +207,10 @@ def test_lazy_examples_callbacks_and_passes(seed):
 def test_parents_are_checked(parents):
     with pytest.raises(ValueError, match="parents must be some of"):
         GridDAGMClassifier(parents=parents).fit(np.zeros((1, 2, 2)), [[[0, 1], [0, 1]]])
+
+
+@pytest.mark.parametrize("inference", ["tree", "trw_s"])
+def test_an_inference_that_could_not_predict_is_refused_before_the_fit(inference):
+    X, Y = np.zeros((2, 3, 3)), np.indices((2, 3, 3)).sum(axis=0) % 2
+    with pytest.raises(ValueError, match="takes graphs of the layout 'pairwise'"):
+        GridDAGMClassifier(inference=inference).fit(X, Y)

@@ -8,6 +8,7 @@ import reference
 import zoo
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from loss_definitions import able
 from numba import config
 from numpy.testing import assert_allclose
 
@@ -35,7 +36,7 @@ PARAMETERS = [
 
 
 #: The kinds of graphs that a loss claims to take.
-KINDS = {"any": ["lattice", "chain", "edges"], "lattice": ["lattice"]}
+KINDS = {kind: ["lattice", "chain", "edges"] for kind in ("any", "pairwise")} | {"lattice": ["lattice"]}
 
 
 @st.composite
@@ -153,11 +154,14 @@ def test_losses(loss, data):
     """With every inference, of the same models: to draw one takes longer than to try it."""
     graph, theta, y, _ = data.draw(models(KINDS[LOSSES[loss].graphs]))
     for name, parameters in product(zoo.LEARNING, ({"max_iter": 3}, {"max_iter": 25, "tol": 1e-6})):
-        if accepts(name, graph):
+        known = LOSSES[loss].hidden_labels or (y >= 0).all()
+        if known and accepts(name, graph) and able(loss, INFERENCE[name]):
             inference = GRADIENTS["backprop"]().wrap(zoo.build(INFERENCE[name], **parameters))
             with zoo.case(inference):
                 value, gradient, converged = LOSSES[loss]()(inference, graph, theta, y)
-                assert_finite(value, *gradient)
+                # one configuration of an approximation need not be possible
+                assert_finite(*gradient, *([] if LOSSES[loss]().subgradient else [value]))
+                assert not np.isnan(value).any()
                 assert converged.shape == (graph.n_examples,)
 
 

@@ -96,6 +96,8 @@ def test_pairs_are_factors_of_two_nodes(seed):
     "cards, scopes, options, message",
     [
         ([2, 0], [], {}, r"cards\[1\] is 0"),
+        ([2, 2.5], [], {}, r"cards\[1\] is 2.5, expected a whole number"),
+        ([2] * 64, [range(64)], {}, r"scopes\[0\] has 64 nodes, a table of 2\*\*64 entries"),
         ([2, 2], [[0], [0, 2]], {}, r"scopes\[1\] is \[0, 2\]"),
         ([2, 2], [[0], [1, 1]], {}, r"scopes\[1\] is \[1, 1\]"),
         ([2, 2], [[0], [0, 0.5]], {}, r"scopes\[1\] is \[0, 0.5\]"),

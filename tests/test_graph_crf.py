@@ -7,7 +7,7 @@ import pytest
 from reference import best_configurations, marginals
 from scipy import sparse
 
-from skcrf import ChainCRFClassifier, GraphCRFClassifier, GridCRFClassifier
+from skcrf import ChainCRFClassifier, DAGMClassifier, GraphCRFClassifier, GridCRFClassifier
 from skcrf.datasets import make_potts
 from skcrf.graph import Potentials, chain, from_edges, lattice
 from skcrf.inference import BP, TRW, BruteForce, Tree
@@ -220,7 +220,18 @@ BAD = {
     "nan": ((A + np.nan, E), ValueError, r"X\[0\]\[0\] contains NaN"),
     "no nodes": ((A[:0], []), ValueError, r"X\[0\]\[0\] has shape \(0, 2\): it needs at least one site"),
     "an array": (A, TypeError, r"X\[0\] has shape \(3, 2\), but graphs are tuples .*one graph is \[graph\]"),
-    "five parts": ((A, E, np.zeros((2, 1)), 1, 1), TypeError, r"X\[0\] is tuple, but graphs are tuples"),
+    "five parts": ((A, E, np.zeros((2, 1)), 1, 1), TypeError, r"X\[0\] is tuple of 5, but graphs are tuples"),
+    "1-D nodes": (
+        (A[:, 0], E),
+        TypeError,
+        r"X\[0\]\[0\] has shape \(3,\), expected node features \(n_nodes, n_f.*, but graphs are tuples",
+    ),
+    "dictionaries": (([{"a": 1}] * 3, E), TypeError, r"X\[0\]\[0\] is not an array of numbers"),
+    "sparse edges": (
+        (A, sparse.eye_array(3)),
+        TypeError,
+        r"X\[0\]\[1\] is a sparse matrix, expected two nodes",
+    ),
 }
 
 
@@ -229,6 +240,32 @@ def test_bad_graphs(case):
     example, error, message = BAD[case]
     with pytest.raises(error, match=message):
         quick().fit([example, (A, E)], [[0, 1, 0]] * 2)
+    if isinstance(example, tuple) and len(example) < 5:
+        with pytest.raises(error, match=message):
+            quick().fit([example], [[0, 1, 0]])
+
+
+@pytest.mark.parametrize("estimator", [GraphCRFClassifier, DAGMClassifier])
+def test_graphs_without_edges_need_no_features_of_edges(estimator):
+    X, Y = make_graphs(2)
+    X = [(x, edges[[0]], features[[0]]) if len(edges) else (x, edges, features) for x, edges, features in X]
+    expected = estimator(tol=1e-2).fit(X, Y)
+    order = [2, 3, 0, 1, 4]  # those without edges first
+    for rest in ([[]], [[], []], [np.zeros((0, 2)), np.zeros((0, 2))]):
+        some = [x if len(x[1]) else (x[0], *rest) for x in X]
+        est = estimator(tol=1e-2).fit([some[i] for i in order], [Y[i] for i in order])
+        assert est.n_edge_features_in_ == 2
+        np.testing.assert_allclose(est.edge_coef_, expected.edge_coef_, atol=1e-6)
+        np.testing.assert_array_equal(
+            np.concatenate(expected.predict(some)), np.concatenate(expected.predict(X))
+        )
+    with pytest.raises(ValueError, match=r"X\[2\] has no features an edge, but 2 are expected, as in X\[1\]"):
+        estimator().fit([(A, []), (A, E, np.zeros((2, 2))), (A, E)], [[0, 1, 0]] * 3)
+
+
+def test_a_number_of_samples_may_be_one_of_numpy():
+    est = DAGMClassifier(tol=1e-2).fit([(A, E)], [[0, 1, 0]])
+    assert est.sample([(A, E)], np.int64(2), random_state=0)[0].shape == (2, 3)
 
 
 def test_graphs_must_go_together():

@@ -359,3 +359,10 @@ def test_two_samples_are_not_taken_for_two_variables(tmp_path):
     path.write_text("2\n1 0 1\n0\n")  # read as one sample, variable 1 would be known twice
     np.testing.assert_array_equal(read_evidence(path, model), [1, -1])
     np.testing.assert_array_equal(read_evidence(path, model, sample=1), [-1, -1])
+
+
+def test_impossible_evidence_is_said_to_be_so():
+    tables = [np.array([1.0, 0.0]), np.eye(2)]
+    model = Model("BAYES", np.array([2, 2]), [np.array([0]), np.array([0, 1])], tables)
+    with pytest.raises(ValueError, match="No configuration of the model with this evidence"):
+        solve(model, "PR", evidence=np.array([1, -1]))

@@ -182,8 +182,9 @@ class BaseFieldClassifier(PredictionMixin, ClassifierMixin, CallbackSupportMixin
         """Make one pass over some more examples; needs a mini-batch optimizer such as "adam".
 
         The shape of the model, such as the number of neighbours and the features of edges, is that of the
-        first call. So is the start: `init` as for `fit`, with "auto" for zeros; where it names the model
-        without edges or a loss, that is fitted to the examples of the first call.
+        first call, and where dictionaries name features, these are the ones that it names: others, in later
+        calls, are left out. The start, too, is that of the first call: `init` as for `fit`, with "auto" for
+        zeros; where it names the model without edges or a loss, that is fitted to the examples of that call.
 
         Parameters
         ----------
@@ -254,6 +255,7 @@ class BaseFieldClassifier(PredictionMixin, ClassifierMixin, CallbackSupportMixin
     def _read(self, X, *, reset):
         """Validate X and return Fields; with `reset` also set `n_features_in_`."""
         if is_table(X, self._reads.is_example, self._reads.many):
+            self._reads.check_table(X)
             X = validate_data(self, X, reset=reset, dtype=[np.float64, np.float32])
             return Fields(X, [()] * len(X), self._reads)
         if len(X) == 0:
@@ -264,7 +266,7 @@ class BaseFieldClassifier(PredictionMixin, ClassifierMixin, CallbackSupportMixin
         examples, shapes = [], []
         for i, one in enumerate(given):
             example = reader(one, f"X[{i}]" if source is None else source.called(i))
-            reader = reader.like(example) if reset and i == 0 else reader
+            reader = reader.like(example, f"X[{i}]") if reset else reader
             shapes.append(example.shape)
             if source is None:
                 examples.append(example)
@@ -291,7 +293,9 @@ class BaseFieldClassifier(PredictionMixin, ClassifierMixin, CallbackSupportMixin
         for name, registry in self._components.items():
             setattr(self, f"{name}_", resolve(registry, getattr(self, name), name=name))
         refuse_tasks(self._losses(), self.inference_)
-        self._decoding()  # refuses now what it would refuse after a long fit
+        # What would be refused after a long fit is refused now.
+        self.inference_.check_layout(self._structure.layout)
+        self._decoding()
         weight = check_weights(sample_weight, len(fields.shapes))
         encoded = None if lazy_y else labels.encode(self.classes_)
         if not (lazy_y or fields.is_lazy or fields.is_table):

@@ -1,5 +1,6 @@
 """What directed models can do that others cannot: samples and likelihoods without approximation."""
 
+from numbers import Integral
 from typing import NamedTuple
 
 import numpy as np
@@ -117,7 +118,7 @@ class DirectedMixin:
             ``Y[i][s]`` is sample s of the labels of example i, in the kind of container that X is.
         """
         batches, is_table = self._batches_of(X)
-        check_scalar(n_samples, "n_samples", int, min_val=1)
+        check_scalar(n_samples, "n_samples", Integral, min_val=1)
         n_examples = sum(batch.n_examples for batch in batches)
         seeds = check_random_state(random_state).randint(np.iinfo(np.int32).max, size=n_examples)
         drawn, first = [], 0

@@ -1,6 +1,7 @@
 """How graphs are read, and which features their edges have."""
 
 import numpy as np
+from scipy import sparse
 from sklearn.utils import assert_all_finite
 
 from skcrf._examples import as_numbers, as_rows, has_axes
@@ -58,9 +59,7 @@ class Graphs(BaseReader):
 
     def __call__(self, example, name):
         """Validate one graph, as `BaseReader` says."""
-        if not _is_tuple(example):
-            found = f"has shape {np.shape(example)}" if has_axes(example) else f"is {type(example).__name__}"
-            raise TypeError(f"{name} {found}, but {self.advice}")
+        self.check_parts(example, name)
         nodes, edges, *rest = example
         marked = len(rest) > 0 and getattr(rest[-1], "dtype", None) == np.dtype(bool)
         if len(rest) == 2 and not marked:
@@ -70,8 +69,8 @@ class Graphs(BaseReader):
         edges = as_edges(edges, rows.shape[0], f"{name}[1]")
         self.check_together(edges, rows.shape[0], f"{name}[1]")
         edge_features = _as_edge_features(rest[0], len(edges), f"{name}[2]") if rest else None
-        found = 0 if edge_features is None else edge_features.shape[1]
-        if self.n_edge_features is not None and found != self.n_edge_features:
+        found = _n_edge_features(edges, edge_features)
+        if None not in (found, self.n_edge_features) and found != self.n_edge_features:
             raise ValueError(
                 f"{name} has {found or 'no'} features an edge, but {self.n_edge_features or 'none'} "
                 f"are expected, as {self.as_in}."
@@ -79,6 +78,28 @@ class Graphs(BaseReader):
         if hidden is not None:
             hidden = _as_hidden(hidden, rows.shape[0], f"{name}[{len(rest) + 2}]")
         return Example(rows, rows.shape[:1], Outline(rows.shape[0], edges, edge_features, hidden))
+
+    def check_parts(self, example, name):
+        """Refuse what is not made of two to four parts, the first of which is a table.
+
+        Parameters
+        ----------
+        example : object
+            What the user passed.
+        name : str
+            What to call it in messages.
+        """
+        if _has_parts(example) and has_axes(example[0]):
+            return
+        if has_axes(example):
+            found = f"{name} has shape {np.shape(example)}"
+        elif not _has_parts(example):
+            length = f" of {len(example)}" if isinstance(example, (tuple, list)) else ""
+            found = f"{name} is {type(example).__name__}{length}"
+        else:
+            nodes = as_numbers(example[0], f"{name}[0]")
+            found = f"{name}[0] has shape {nodes.shape}, expected node features (n_nodes, n_features)"
+        raise TypeError(f"{found}, but {self.advice}")
 
     def check_together(self, edges, n_nodes, name):
         """Refuse edges of a node to itself, and of two nodes that have one already.
@@ -94,21 +115,29 @@ class Graphs(BaseReader):
         """
         _check_simple(edges, name)
 
-    def like(self, example):
-        edge_features = example.outline.edge_features
-        n_edge_features = 0 if edge_features is None else edge_features.shape[1]
-        return type(self)(example.X.shape[1], "in X[0]", n_edge_features)
+    def like(self, example, name):
+        if None not in (self.n_features, self.n_edge_features):
+            return self
+        n_edge_features = _n_edge_features(example.outline.edges, example.outline.edge_features)
+        return type(self)(example.X.shape[1], f"in {name}", n_edge_features)
 
     def is_example(self, item):
-        return has_axes(item) or (_is_tuple(item) and has_axes(item[0]))
+        return has_axes(item) or (_has_parts(item) and has_axes(item[0], 1))
 
 
-def _is_tuple(example):
-    """Tell whether an example is made of two to four parts, the first of which is a table."""
+def _n_edge_features(edges, edge_features):
+    """Tell how many features the edges of a graph have; None where there are no edges to tell it."""
+    if edge_features is None:
+        return 0 if len(edges) else None
+    return edge_features.shape[1]
+
+
+def _has_parts(example):
+    """Tell whether an example is made of two to four parts."""
     parts = isinstance(example, (tuple, list)) or (
         isinstance(example, np.ndarray) and example.dtype == object and example.ndim == 1
     )
-    return parts and len(example) in (2, 3, 4) and has_axes(example[0])
+    return parts and len(example) in (2, 3, 4)
 
 
 def as_edges(edges, n_nodes, name):
@@ -128,6 +157,11 @@ def as_edges(edges, n_nodes, name):
     edges : ndarray of shape (n_edges, 2)
         int64.
     """
+    if sparse.issparse(edges):
+        raise TypeError(
+            f"{name} is a sparse matrix, expected two nodes an edge: (n_edges, 2). Of an adjacency matrix "
+            "these are np.transpose(scipy.sparse.triu(adjacency, 1).nonzero())."
+        )
     edges = np.asarray(edges)
     if edges.size == 0:
         return np.zeros((0, 2), dtype=np.int64)
@@ -163,13 +197,16 @@ def _check_simple(edges, name):
         e = int(np.flatnonzero(first[which.ravel()] != np.arange(len(edges)))[0])
         raise ValueError(
             f"{name}[{e}] is {edges[e].tolist()}, the same two nodes as {name}[{first[which.ravel()[e]]}]. "
-            "Two nodes have one edge, listed in one direction: drop others, as by "
-            "np.unique(np.sort(edges, axis=1), axis=0), or put the features of both into one row."
+            "Two nodes have one edge, listed in one direction: keep one of them, with its features. Where "
+            "directions have no meaning, np.unique(np.sort(edges, axis=1), axis=0, return_index=True)[1] "
+            "tells which to keep; where they have one, np.unique(edges, axis=0, return_index=True)[1]."
         )
 
 
 def _as_edge_features(features, n_edges, name):
     features = as_numbers(features, name)
+    if n_edges == 0 and features.shape in ((0,), (0, 0)):  # an empty list, which says nothing
+        return None
     if features.ndim != 2 or len(features) != n_edges or features.shape[1] == 0:
         hint = " Did you mean edge_features[:, None]?" if features.shape == (n_edges,) else ""
         raise ValueError(
@@ -205,7 +242,10 @@ class Links(BaseStructure):
         return from_edges(outline.n_nodes, outline.edges, tied=self.tied)
 
     def edge_values(self, graph, outline, X):
-        return np.ones((graph.n_tables, 1)) if self.tied else outline.edge_features
+        if self.tied:
+            return np.ones((graph.n_tables, 1))
+        nothing = outline.edge_features is None  # as there is no edge
+        return np.zeros((0, self.n_edge_features)) if nothing else outline.edge_features
 
     def hidden(self, outlines):
         if all(outline.hidden is None for outline in outlines):

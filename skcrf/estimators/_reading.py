@@ -1,6 +1,7 @@
 """How what users hold becomes examples, one at a time: the same is done where they are loaded late."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -65,20 +66,22 @@ class BaseReader(ABC):
             The same, as arrays.
         """
 
-    def like(self, example):
-        """Make the reader of the examples that follow a first one.
+    def like(self, example, name):
+        """Make the reader of the examples that follow one.
 
         Parameters
         ----------
         example : Example
-            The first one.
+            The one.
+        name : str
+            What to call it in messages.
 
         Returns
         -------
         reader : BaseReader
             What refuses examples that differ from it in what they all must have in common.
         """
-        return type(self)(example.X.shape[1], "in X[0]")
+        return self if self.n_features is not None else type(self)(example.X.shape[1], f"in {name}")
 
     def is_example(self, item):
         """Tell whether an item of a list is an example, and not a row of a table.
@@ -94,6 +97,41 @@ class BaseReader(ABC):
             Whether it is.
         """
         return has_axes(item)
+
+    def check_table(self, X):
+        """Refuse a list of what is neither examples nor rows of a table.
+
+        Parameters
+        ----------
+        X : object
+            What has no examples in it.
+        """
+        if not (
+            isinstance(X, (list, tuple)) or (isinstance(X, np.ndarray) and X.dtype == object and X.ndim == 1)
+        ):
+            return  # scikit-learn explains what is wrong with it
+        shape = None
+        for i, item in enumerate(X):
+            if _has_words(item):
+                raise TypeError(f"X[{i}] is {_shortened(item)}, but {self.advice}")
+            try:
+                found = np.shape(item)
+            except ValueError as error:
+                raise ValueError(f"X[{i}] is not an array of numbers, but {self.advice}") from error
+            if shape is not None and found != shape:
+                raise ValueError(f"X[{i}] has shape {found}, but X[0] has shape {shape}: {self.advice}")
+            shape = found
+
+
+def _has_words(item):
+    """Tell whether something is words or names features, where a row of numbers could stand."""
+    inside = item if isinstance(item, (list, tuple, set)) else [item]
+    return any(isinstance(one, (str, bytes, Mapping)) for one in inside)
+
+
+def _shortened(item, width=60):
+    text = repr(item)
+    return text if len(text) <= width else f"{text[:width]}..."
 
 
 class Images(BaseReader):

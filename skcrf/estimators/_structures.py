@@ -11,6 +11,9 @@ class BaseStructure(ABC):
     It can be pickled, and has the attribute `n_edge_features`, the number of features of a table.
     """
 
+    #: The layout of the graphs that inference sees.
+    layout = "pairwise"
+
     @abstractmethod
     def graph(self, outline):
         """Make the graph of an example.
@@ -83,6 +86,8 @@ class DirectedStructure(BaseStructure):
 
     It has the attribute `n_states`, the number of classes.
     """
+
+    layout = "factor"
 
     def factors(self, graph, outlines=None):
         return families(graph, self.n_states)

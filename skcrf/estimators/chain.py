@@ -1,7 +1,10 @@
 """Conditional random fields on sequences."""
 
 from collections.abc import Mapping
+from decimal import Decimal
 from functools import lru_cache
+from math import isfinite
+from numbers import Real
 
 import numpy as np
 from sklearn.feature_extraction import DictVectorizer
@@ -16,6 +19,10 @@ from skcrf.graph import chain
 
 # Graphs are kept for the next sequences of their lengths.
 _chain = lru_cache(maxsize=64)(chain)
+
+
+# Types of values of features that need no look at the value.
+_PLAIN = {str, bool, int}
 
 
 def _is_named(item):
@@ -38,7 +45,10 @@ class Sequences(BaseReader):
     """
 
     one, many = "sequence", "sequences"
-    advice = "sequences are (length, n_features), labels (length,), one sequence is [sequence]."
+    advice = (
+        "sequences are (length, n_features) or lists of dictionaries of features, labels (length,), "
+        "one sequence is [sequence]."
+    )
 
     def __init__(self, n_features=None, as_in="in fit", vectorizer=None):
         super().__init__(n_features, as_in)
@@ -48,22 +58,32 @@ class Sequences(BaseReader):
         """Validate one sequence, as `BaseReader` says."""
         named = _has_names(example)
         if named != (self.vectorizer is not None):
-            found, expected = ("names its features", "arrays") if named else ("is an array", "dictionaries")
+            what = "is an array" if np.size(example) else "is empty"
+            found, expected = ("names its features", "arrays") if named else (what, "dictionaries")
             raise TypeError(f"{name} {found}, but {expected} are expected, as {self.as_in}.")
         if named:
             example = self.vectorizer.transform(checked_names(example, name))
         rows = as_rows(example, name, self.n_features, self.as_in)
         return Example(rows, rows.shape[:1], rows.shape[:1])
 
-    def like(self, example):
-        return Sequences(example.X.shape[1], "in X[0]", self.vectorizer)
+    def like(self, example, name):
+        known = self.n_features is not None
+        return self if known else Sequences(example.X.shape[1], f"in {name}", self.vectorizer)
 
     def is_example(self, item):
         return has_axes(item) or _has_names(item)
 
 
 def _has_names(example):
-    """Tell whether a sequence is a list of items that name their features."""
+    """Tell whether a sequence is a list, or an array of objects, of items that name their features."""
+    if isinstance(example, np.ndarray):
+        # All of them: a table of objects may hold a dictionary by mistake.
+        return (
+            example.dtype == object
+            and example.ndim == 1
+            and example.size > 0
+            and all(map(_is_named, example))
+        )
     return isinstance(example, (list, tuple)) and len(example) > 0 and _is_named(example[0])
 
 
@@ -87,14 +107,36 @@ def checked_names(sequence, name):
         if not _is_named(item):
             raise TypeError(f"{name}[{i}] is {item!r}, expected a dictionary of features.")
         item = item if isinstance(item, Mapping) else dict.fromkeys(item, 1.0)
-        for feature, value in item.items():
-            if isinstance(value, Mapping):
-                raise TypeError(
-                    f"{name}[{i}][{feature!r}] is a dictionary, expected a number, a bool or a string: "
-                    f"give its parts names of their own, such as '{feature}:{next(iter(value), '')}'."
-                )
+        if not (_PLAIN.issuperset(map(type, item.values())) and {str}.issuperset(map(type, item))):
+            called = f"{name}[{i}]"
+            item = {feature: _checked(value, feature, called) for feature, value in item.items()}
         items.append(item)
     return items
+
+
+def _checked(value, feature, name):
+    """Refuse a value of a feature that has no meaning as one."""
+    if not isinstance(feature, str):
+        raise TypeError(f"{name} has the feature {feature!r}, expected names of features to be strings.")
+    if isinstance(value, str) or (type(value) is float and isfinite(value)):  # most are
+        return value
+    if isinstance(value, (np.bool_, np.ndarray)):
+        return _checked(value.tolist(), feature, name)
+    if isinstance(value, (Real, Decimal)):
+        if not isfinite(value):
+            raise ValueError(
+                f"{name}[{feature!r}] is {value}, expected a finite number: leave out what is unknown."
+            )
+        return value
+    if isinstance(value, (list, tuple, set, frozenset)) and all(isinstance(one, str) for one in value):
+        return value
+    hint = "."
+    if isinstance(value, Mapping):
+        hint = f": give its parts names of their own, such as '{feature}:{next(iter(value), '')}'."
+    found = "a dictionary" if isinstance(value, Mapping) else f"{value!r}"
+    raise TypeError(
+        f"{name}[{feature!r}] is {found}, expected a number, a bool, a string or a list of strings{hint}"
+    )
 
 
 class Chains(BaseStructure):
@@ -135,9 +177,11 @@ class ChainCRFClassifier(BaseFieldClassifier):
     X is a sequence of sequences, which may differ in length: arrays of shape (length, n_features), CSR
     matrices of that shape, whose products stay sparse, or lists of dictionaries of features, from names to
     numbers, bools or strings, for which a `DictVectorizer` is fitted inside; names alone, in a list, have the
-    value 1. y is a sequence of label sequences of shape (length,), ints or strings. Each may be a sequence
-    that loads an example when asked for it. A plain table X of shape (n_samples, n_features) with labels y
-    of shape (n_samples,) means sequences of one item each, and the model is multinomial logistic regression.
+    value 1. Names that the fit has not seen, or the first call of `partial_fit`, are left out. The columns of
+    data frames are taken in their order, whatever their names. y is a sequence of label sequences of shape
+    (length,), ints or strings. Each may be a sequence that loads an example when asked for it. A plain table
+    X of shape (n_samples, n_features) with labels y of shape (n_samples,) means sequences of one item each,
+    and the model is multinomial logistic regression.
 
     Parameters
     ----------
@@ -306,6 +350,6 @@ class ChainCRFClassifier(BaseFieldClassifier):
         -------
         P : list of ndarray of shape (length - 1, n_classes, n_classes)
             ``P[i][t, a, b]`` is the probability that item t of sequence i has class a and the next one
-            has class b.
+            has class b. The items of a table have no neighbours, and P is empty: (0, n_classes, n_classes).
         """
         return self._infer(X, Y, arranged=of_edges)

@@ -34,7 +34,8 @@ class GraphCRFClassifier(BaseGraphClassifier):
     (n_nodes, n_features), integers of shape (n_edges, 2), the two nodes of each edge, and an array of shape
     (n_edges, n_edge_features). A last item, booleans of shape (n_nodes,), marks hidden variables: nodes that
     never have a label, which have states like any other and are masked in y. Nodes without edges, and graphs
-    without any, are fine; self-loops and pairs that are joined twice are refused. y is a sequence of labels
+    without any, are fine, and the latter need no edge features; self-loops and pairs that are joined twice
+    are refused. y is a sequence of labels
     of shape (n_nodes,). Each may be a sequence that loads an example when asked for it. A plain table X of
     shape (n_samples, n_features) with labels y of shape (n_samples,) means graphs of one node each, and the
     model is multinomial logistic regression.
@@ -207,6 +208,6 @@ class GraphCRFClassifier(BaseGraphClassifier):
         -------
         P : list of ndarray of shape (n_edges, n_classes, n_classes)
             ``P[i][e, a, b]`` is the probability that the first node of edge e of graph i has class a and its
-            second node class b.
+            second node class b. The rows of a table have no edges, and P is empty.
         """
         return self._infer(X, Y, arranged=of_edges)

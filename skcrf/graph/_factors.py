@@ -17,6 +17,9 @@ import numpy as np
 from skcrf.graph._packing import canonical_graph, owner
 from skcrf.graph._structure import Graph, untied, without_edges
 
+# log2 of the entries of a table, at most: more would not be held by any memory.
+_MOST = 40
+
 
 class FactorGraph(NamedTuple):
     """The structure of a batch of fields with factors: index arrays only, all int64 and C-ordered.
@@ -164,12 +167,13 @@ def from_factors(cards, scopes, *, edge_table=None, table_group=None, shape=(0, 
     graph : FactorGraph
         The graph. Messages run from low nodes to high ones, then back.
     """
-    cards = np.asarray(cards, dtype=np.int64).reshape(-1)
+    cards = _whole(cards)
     lengths = np.array([len(scope) for scope in scopes], dtype=np.int64)
     scope_ptr = np.concatenate([[0], np.cumsum(lengths)])
     scope = np.concatenate([np.zeros(0), *scopes])
     _check_scopes(cards, scope, scope_ptr)
     scope = scope.astype(np.int64)
+    _check_sizes(cards[scope], scope_ptr)
     stride, sizes = _strides(cards[scope], scope_ptr)
     edge_table = np.arange(len(lengths)) if edge_table is None else np.asarray(edge_table, dtype=np.int64)
     n_tables = int(edge_table.max(initial=-1)) + 1
@@ -199,6 +203,15 @@ def from_factors(cards, scopes, *, edge_table=None, table_group=None, shape=(0, 
     )
 
 
+def _whole(cards):
+    given = np.asarray(cards).reshape(-1)
+    whole = given.astype(np.int64)
+    if (whole != given).any():
+        node = int(np.argmax(whole != given))
+        raise ValueError(f"cards[{node}] is {given[node]}, expected a whole number of states.")
+    return whole
+
+
 def _check_scopes(cards, scope, scope_ptr):
     if (cards < 1).any():
         node = int(np.argmax(cards < 1))
@@ -214,6 +227,19 @@ def _check_scopes(cards, scope, scope_ptr):
         f = int(factor[np.argmax(bad)])
         nodes = [node if node % 1 else int(node) for node in scope[scope_ptr[f] : scope_ptr[f + 1]].tolist()]
         raise ValueError(f"scopes[{f}] is {nodes}, expected different nodes below {len(cards)}.")
+
+
+def _check_sizes(cards, scope_ptr):
+    """Refuse tables whose entries cannot be counted."""
+    total = np.concatenate([[0.0], np.cumsum(np.log2(cards))])
+    log_sizes = total[scope_ptr[1:]] - total[scope_ptr[:-1]]
+    if (log_sizes > _MOST).any():
+        f = int(np.argmax(log_sizes))
+        n_nodes = scope_ptr[f + 1] - scope_ptr[f]
+        raise ValueError(
+            f"scopes[{f}] has {n_nodes} nodes, a table of 2**{log_sizes[f]:.4g} entries: expected at most "
+            f"2**{_MOST}."
+        )
 
 
 def _strides(cards, scope_ptr):

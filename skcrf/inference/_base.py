@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from sklearn.base import BaseEstimator
 
-from skcrf._examples import ExampleError
+from skcrf._examples import ImpossibleError
 from skcrf._numerics import kernel_array
 from skcrf.graph import Potentials, sum_by_table
 
@@ -66,7 +66,7 @@ def check_possible(graph, possible):
         Whether a node has a possible state.
     """
     if not possible.all():
-        raise ExampleError(
+        raise ImpossibleError(
             "theta forbids every configuration of {example}, or is too large: "
             "features may have to be scaled.",
             graph.node_example[np.argmin(possible)],
@@ -257,11 +257,7 @@ class BaseInference(BaseEstimator, ABC):
         tau : ndarray of shape () or (n_nodes,)
             The temperature.
         """
-        if graph.layout not in self.layouts:
-            raise ValueError(
-                f"{type(self).__name__} takes graphs of the layout {_words(self.layouts)}, but this one has "
-                f"the layout {graph.layout!r}: take {_words(self._methods_for(graph.layout))}."
-            )
+        self.check_layout(graph.layout)
         if tau is None:
             tau = float("sum" in self.tasks)
         tau = np.asarray(tau, dtype=np.float64)
@@ -277,11 +273,22 @@ class BaseInference(BaseEstimator, ABC):
             )
         return task, tau
 
-    def _methods_for(self, layout):
-        """Name the methods that take graphs of a layout."""
+    def check_layout(self, layout):
+        """Refuse graphs of a layout that the method does not take.
+
+        Parameters
+        ----------
+        layout : {"pairwise", "factor"}
+            Layout.
+        """
         from skcrf.inference import INFERENCE  # known once all methods are
 
-        return [name for name, method in INFERENCE.items() if layout in method.layouts]
+        if layout not in self.layouts:
+            able = [name for name, method in INFERENCE.items() if layout in method.layouts]
+            raise ValueError(
+                f"{type(self).__name__} takes graphs of the layout {_words(self.layouts)}, but this one has "
+                f"the layout {layout!r}: take {_words(able)}."
+            )
 
 
 def _words(names):

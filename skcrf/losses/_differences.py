@@ -38,7 +38,26 @@ class DifferenceLoss(BaseLoss):
         free = self.convex(inference, graph, theta, y, site_weight)
         clamped = self.concave(inference, graph, theta, y, site_weight)
         d_theta = Potentials(*(one - other for one, other in zip(free[1], clamped[1], strict=True)))
-        return labelled(graph, y) * (free[0] - clamped[0]), d_theta, free[2] & clamped[2]
+        return above(free[0], clamped[0], labelled(graph, y)), d_theta, free[2] & clamped[2]
+
+
+def above(score, right, counts):
+    """Compute by how much scores are above others: not at all where both are of what is impossible.
+
+    Parameters
+    ----------
+    score, right : ndarray of shape (n_examples,)
+        Scores; -inf where an approximation chose what is impossible.
+    counts : ndarray of shape (n_examples,)
+        1 for examples that count, else 0.
+
+    Returns
+    -------
+    above : ndarray of shape (n_examples,)
+        Differences, 0 for examples that do not count.
+    """
+    some = (counts > 0) & (score != right)
+    return np.subtract(score, right, out=np.zeros_like(score), where=some)
 
 
 def labelled(graph, y):

@@ -11,7 +11,7 @@ from sklearn.utils._param_validation import Interval
 from skcrf.graph import Potentials, clamp, score, score_vjp
 from skcrf.inference import Gibbs
 from skcrf.losses._base import BaseLoss
-from skcrf.losses._differences import labelled
+from skcrf.losses._differences import above, labelled
 
 
 def score_difference(graph, theta, x, right, counts):
@@ -35,12 +35,10 @@ def score_difference(graph, theta, x, right, counts):
     d_theta : Potentials
         Derivative of their sum, where both configurations stay what they are.
     """
-    value = np.zeros(graph.n_examples)
-    some = counts > 0
-    value[some] = (score(graph, theta, x) - score(graph, theta, right))[some]
+    value = above(score(graph, theta, x), score(graph, theta, right), counts)
     one_hot = np.eye(theta.unary.shape[1])
     pulled = (score_vjp(graph, theta, one_hot[one], counts) for one in (x, right))
-    return counts * value, Potentials(*map(np.subtract, *pulled))
+    return value, Potentials(*map(np.subtract, *pulled))
 
 
 class MaximumMarginal(BaseLoss):

@@ -9,11 +9,12 @@ from skcrf.inference import INFERENCE
 from skcrf.uai import TASKS, read_evidence, read_model, read_query, solve
 from skcrf.uai._files import format_solution
 
+# What a parameter is, what to say of it, and its value where it is not given: methods run to convergence.
 _OPTIONS = {
-    "max_iter": (int, "iterations at most"),
-    "tol": (float, "changes of messages or marginals below which to stop"),
-    "damping": (float, "share of the old message that is kept"),
-    "max_memory": (float, "bytes that exact inference may take"),
+    "max_iter": (int, "iterations at most", 1000),
+    "tol": (float, "changes of messages or marginals below which to stop", 1e-6),
+    "damping": (float, "share of the old message that is kept", None),
+    "max_memory": (float, "bytes that exact inference may take", None),
 }
 
 
@@ -40,7 +41,13 @@ def main(arguments=None):
         return 1
     for warning in told:
         sys.stderr.write(f"warning: {warning.message}\n")
-    sys.stdout.write(text)
+    try:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    except OSError as problem:  # a full disk, or a reader that has gone
+        sys.stderr.write(f"error: the solution was not written: {problem}\n")
+        sys.stdout = None  # it would be written again at the end
+        return 1
     return 0
 
 
@@ -51,8 +58,10 @@ def _parser():
     parser.add_argument("--task", required=True, choices=list(TASKS))
     parser.add_argument("--query", help="file of the variables that MMAP asks for")
     parser.add_argument("--inference", default="exact", choices=list(INFERENCE))
-    for name, (kind, text) in _OPTIONS.items():
-        parser.add_argument(f"--{name.replace('_', '-')}", type=kind, help=f"{text}, for methods with that")
+    for name, (kind, text, value) in _OPTIONS.items():
+        usual = "" if value is None else f" (default: {value:g})"
+        text = f"{text}, for methods with that{usual}"
+        parser.add_argument(f"--{name.replace('_', '-')}", type=kind, default=value, help=text)
     return parser
 
 

@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
+from skcrf._examples import ImpossibleError
 from skcrf._registry import resolve
 from skcrf.inference import INFERENCE
 from skcrf.uai._files import Solution
@@ -81,7 +82,11 @@ def solve(model, task, inference="exact", *, evidence=None, query=None):
         raise ValueError(f"query is {query!r}, expected variables below {len(model.cards)}.")
     method = resolve(INFERENCE, inference, name="inference")
     graph, theta = model.potentials(evidence)
-    beliefs = method.forward(graph, theta, tau=TASKS[task].tau(model, query))
+    try:
+        beliefs = method.forward(graph, theta, tau=TASKS[task].tau(model, query))
+    except ImpossibleError as error:
+        given = "the model" if evidence is None else "the model with this evidence"
+        raise ValueError(f"No configuration of {given} has a probability above 0.") from error
     if not beliefs.converged.all():
         n_iter = int(beliefs.n_iter[0])
         warnings.warn(
