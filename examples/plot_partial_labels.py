@@ -5,7 +5,7 @@ Learn from few labels
 Most pixels of a training image may have no label. Losses differ in what they do with these: the marginal
 structured SVM ("marginal_hinge") and the hidden CRF ("likelihood") sum over what they might be, the latent
 structured SVM ("latent_hinge") takes the best guess for the truth, and "univariate_logistic" judges the
-labelled pixels alone. The setting is that of Ping (2016, Figure 4.5), made smaller.
+labelled pixels alone. The setting is that of Ping (2016, Figure 4.5), made smaller, with less noise.
 """
 
 # %%
