@@ -1,6 +1,6 @@
 """Marginal and latent structured SVM and hidden CRF, beside Tables 4.2 and 4.3 of Ping (2016).
 
-``python benchmarks/ping_ch4.py --rst doc/ping_results.inc``. The data are drawn, exactly, from random fields
+``python benchmarks/ping_ch4.py --rst OUT``. The data are drawn, exactly, from random fields
 of 4 states over inputs x, labels y and hidden variables h. The equation of the field has edges between y and
 h, x and y, and x and h alone, so here labels and hidden variables take turns along a chain of 20, or are the
 colours of a checkerboard of 6 x 6, and each has an input of its own: 40 and 72 nodes.

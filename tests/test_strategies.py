@@ -5,7 +5,7 @@ import pytest
 import reference
 import zoo
 from derivatives import assert_gradient, numerical_gradient
-from loss_definitions import cases
+from loss_definitions import cases, hides
 from numpy.testing import assert_allclose, assert_array_equal
 from strategies import FIXED_POINT, STRATEGIES, assert_agree, draw, loss_of, wrapped
 
@@ -66,7 +66,7 @@ def test_no_curvature_is_told():
 def test_gradient(loss, cls, graph, seed):
     rng = np.random.default_rng(seed)
     theta = zoo.normal(graph, 2, rng, strength=0.4)
-    y = zoo.labels(graph, 2, rng, hidden=0.3)
+    y = zoo.labels(graph, 2, rng, hidden=hides(loss, 0.3))
     inference = zoo.build(cls, **FIXED_POINT)
     plain = Backprop().wrap(inference)
 
@@ -91,7 +91,7 @@ def test_strategies_agree(loss, cls, graph, potentials, seed):
     else:
         make = zoo.normal
     theta = make(graph, 3, rng, strength=0.4)
-    y = zoo.possible_labels(graph, theta, rng, hidden=0.4)
+    y = zoo.possible_labels(graph, theta, rng, hidden=hides(loss, 0.4))
     inference = zoo.build(cls, **FIXED_POINT)
     found = {name: loss_of(loss)(strategy, graph, theta, y) for name, strategy in wrapped(inference).items()}
     value, expected, converged = found.pop("backprop")

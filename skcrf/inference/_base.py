@@ -281,14 +281,17 @@ class BaseInference(BaseEstimator, ABC):
         layout : {"pairwise", "factor"}
             Layout.
         """
-        from skcrf.inference import INFERENCE  # known once all methods are
-
         if layout not in self.layouts:
-            able = [name for name, method in INFERENCE.items() if layout in method.layouts]
             raise ValueError(
                 f"{type(self).__name__} takes graphs of the layout {_words(self.layouts)}, but this one has "
-                f"the layout {layout!r}: take {_words(able)}."
+                f"the layout {layout!r}: take {_words(self._methods_for(layout))}."
             )
+
+    def _methods_for(self, layout):
+        """Name the methods that take graphs of a layout."""
+        from skcrf.inference import INFERENCE  # known once all methods are
+
+        return [name for name, method in INFERENCE.items() if layout in method.layouts]
 
 
 def _words(names):
