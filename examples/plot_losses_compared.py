@@ -2,8 +2,8 @@
 Losses compared
 ===============
 
-One model, one inference, one training set, and every loss of the package: what the weights are asked for
-decides what the marginals are good for. The problem is the denoising of Domke (2013), section 8.2, on
+One model, one inference, one training set, and every loss of Domke (2013): what the weights are asked for
+decides what the marginals are good for. The problem is the denoising of section 8.2 of that paper, on
 small images.
 """
 
