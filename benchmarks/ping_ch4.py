@@ -232,7 +232,7 @@ def fitted(X, Y, method, optimizer, **others):
     n_labels = sum(np.ma.count(y) for y in Y)
     # Objectives are means over labels.
     steps = Subgradient(learning_rate=size * n_labels / len(Y), decay=0.0, best="last", patience=n_steps)
-    tangents = CCCP(inner=steps, inner_iter=n_steps)
+    tangents = CCCP(inner=steps, inner_iter=n_steps, best="last")
     chosen, max_iter = {"subgradient": (steps, n_steps), "cccp": (tangents, N_TANGENTS)}[optimizer]
     crf = GraphCRFClassifier(
         loss=loss,
