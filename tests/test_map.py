@@ -96,6 +96,16 @@ def test_tables_that_are_not_submodular_are_named():
     assert_array_equal(GraphCut().forward(graph, theta).bound, [0.0, np.inf])
 
 
+def test_what_is_impossible_is_not_the_best():
+    """Two nodes that may neither differ nor be equal: a proof for one method, -inf for the other."""
+    graph = pack([zoo.SINGLES["pair"], zoo.SINGLES["pair"]])
+    theta = zoo.constant(graph, 2, None)
+    theta.tables[1] = -np.inf
+    with pytest.raises(ValueError, match="forbids every configuration of example 1"):
+        GraphCut().forward(graph, theta)
+    assert_array_equal(ICM().forward(graph, theta).log_z, [0.0, -np.inf])
+
+
 # Local search
 
 

@@ -9,7 +9,13 @@ from sklearn.utils._param_validation import Interval
 
 from skcrf._examples import ExampleError
 from skcrf.graph import FactorGraph, Potentials, as_factors, canonical, sum_by_table
-from skcrf.inference._base import BaseInference, Beliefs, check_possible, elimination_groups
+from skcrf.inference._base import (
+    BaseInference,
+    Beliefs,
+    check_numbers,
+    check_possible,
+    elimination_groups,
+)
 
 
 class _State(NamedTuple):
@@ -59,6 +65,7 @@ class BruteForce(BaseInference):
         _, tau = self.task_of(graph, tau)
         rank, temperature = elimination_groups(graph, tau, inner)
         theta, n_states = canonical(theta), theta.unary.shape[1]
+        check_numbers(graph, theta)
         if graph.layout == "pairwise":
             graph, pairs = as_factors(graph, n_states), (graph.n_edges, n_states, n_states)
         else:

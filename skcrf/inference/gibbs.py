@@ -7,9 +7,8 @@ import numpy as np
 from sklearn.utils._param_validation import Interval
 
 from skcrf._numerics import kernel
-from skcrf.graph import canonical
-from skcrf.inference._base import BaseInference, Beliefs, check_possible
-from skcrf.inference._configurations import FORBIDDEN
+from skcrf.inference._base import BaseInference, Beliefs
+from skcrf.inference._configurations import searchable
 from skcrf.inference._draws import draw_state, draw_states, local_scores, streams, streams_of
 
 
@@ -78,7 +77,7 @@ class Gibbs(BaseInference):
 
     def forward(self, graph, theta, tau=None, *, edges=False, tape=False):
         self.task_of(graph, tau)
-        theta, order = _allowed(graph, theta), coloured(graph)[1]
+        theta, order = searchable(graph, theta), coloured(graph)[1]
         n_states = theta.unary.shape[1]
         means = np.zeros((self.n_chains, *theta.unary.shape))
         edge_mu = np.zeros((edges * graph.n_edges, n_states, n_states))
@@ -141,7 +140,7 @@ class Gibbs(BaseInference):
         x : ndarray of shape (n_nodes,)
             The states of all nodes after these sweeps.
         """
-        theta = _allowed(graph, theta)
+        theta = searchable(graph, theta)
         if seeds is None:
             draws = np.tile(streams(self.random_state, 1), (graph.n_examples, 1))
         else:
@@ -151,13 +150,6 @@ class Gibbs(BaseInference):
             x = np.where(np.asarray(init) >= 0, init, x)
         sweep(graph, theta, coloured(graph)[1], n_sweeps, draws, x)
         return x
-
-
-def _allowed(graph, theta):
-    """Potentials under which there is always a state to draw."""
-    theta = canonical(theta)
-    check_possible(graph, (theta.unary > -np.inf).any(axis=1) & ~np.isnan(theta.unary).any(axis=1))
-    return theta._replace(tables=np.maximum(theta.tables, FORBIDDEN))
 
 
 def _no_log_z():
