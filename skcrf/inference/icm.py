@@ -8,7 +8,7 @@ from sklearn.utils._param_validation import Interval
 from skcrf._numerics import kernel
 from skcrf.graph import score
 from skcrf.inference._configurations import Found, Maximiser
-from skcrf.inference._draws import draw_states, local_scores, streams
+from skcrf.inference._draws import arrays_of, draw_states, local_scores, streams
 
 
 class ICM(Maximiser):
@@ -75,14 +75,14 @@ def _climb(graph, theta, max_sweeps, x):
     """Change states as long as that raises the score; returns sweeps, and whether nothing more does."""
     n_examples = len(graph.node_ptr) - 1
     n_iter, converged = np.zeros(n_examples, np.int64), np.zeros(n_examples, np.bool_)
-    scores = np.empty(theta.unary.shape[1])
+    scores, arrays = np.empty(theta.unary.shape[1]), arrays_of(graph, theta)
     for example in range(n_examples):
         first, end = graph.node_ptr[example], graph.node_ptr[example + 1]
         while n_iter[example] < max_sweeps and not converged[example]:
             n_iter[example] += 1
             converged[example] = True
             for node in graph.node_order[first:end]:
-                local_scores(graph, theta, node, x, scores)
+                local_scores(arrays, node, x, scores)
                 best = np.argmax(scores)
                 if scores[best] > scores[x[node]]:
                     x[node], converged[example] = best, False
