@@ -154,6 +154,18 @@ def test_trw_s_bounds_the_best_score_at_any_time(strength, seed):
             assert_allclose(bound, value, rtol=0, atol=1e-10)
 
 
+@pytest.mark.parametrize("name", [name for name in zoo.MAXIMISING if INFERENCE[name].exact_on])
+def test_exact_methods_know_that_nothing_is_better(name, seed):
+    cls, rng = INFERENCE[name], np.random.default_rng(seed)
+    for title, graph in zoo.asked(cls, zoo.FORESTS).items():
+        theta = zoo.normal(graph, 3, rng)
+        with zoo.case(title):
+            beliefs = cls().forward(graph, theta, tau=0.0)
+            if beliefs.bound is not None or "max_iter" not in cls().get_params():
+                assert_allclose(beliefs.bound, beliefs.log_z, rtol=0, atol=1e-10)
+            assert cls().forward(graph, theta).bound is None or "sum" not in cls.tasks
+
+
 # Temperatures
 
 

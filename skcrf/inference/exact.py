@@ -76,7 +76,7 @@ class Exact(BaseInference):
         self.max_memory = max_memory
 
     def forward(self, graph, theta, tau=None, *, edges=False, tape=False, inner=None):
-        _, tau = self.task_of(graph, tau)
+        task, tau = self.task_of(graph, tau)
         theta = canonical(theta)
         check_numbers(graph, theta)
         factors = graph if isinstance(graph, FactorGraph) else as_factors(graph, theta.unary.shape[1])
@@ -101,6 +101,7 @@ class Exact(BaseInference):
             n_iter=once,
             converged=once.astype(bool),
             state=_State(graph, shapes, groups, places, temperature, tables, seps),
+            bound=log_z if task == "max" else None,
         )
 
     def backward(self, beliefs, d_mu=None, d_edge_mu=None, d_log_z=None):
