@@ -12,7 +12,8 @@ from skcrf import ChainCRFClassifier, GraphCRFClassifier, GridCRFClassifier
 from skcrf.datasets import make_binary_denoising
 from skcrf.estimators._decoding import DECODINGS
 from skcrf.estimators._learning import Monitor, serves
-from skcrf.inference import BP, INFERENCE, BruteForce
+from skcrf.graph import score
+from skcrf.inference import BP, ICM, INFERENCE, TRWS, BruteForce, Gibbs
 from skcrf.losses import LOSSES, Unified
 from skcrf.optimizers import CCCP, OPTIMIZERS, FrankWolfe, Subgradient
 
@@ -174,10 +175,20 @@ def test_probabilities_need_marginals(chains):
     est = ChainCRFClassifier("icm", "pseudolikelihood").fit(*chains)
     with pytest.raises(AttributeError) as error:
         est.predict_proba(chains[0])
-    assert "'icm' does not: take one of ['bp', 'bruteforce'" in str(error.value.__cause__ or error.value)
+    assert "ICM() does not: take one of ['bp', 'bruteforce'" in str(error.value.__cause__ or error.value)
+    assert not hasattr(ChainCRFClassifier("icm"), "predict_proba")
+    assert not hasattr(est.set_params(inference="bp"), "predict_proba")  # before it is fitted again
     assert est._decoding() == "map"
     with pytest.raises(ValueError, match=r"decoding='mpm' needs an inference that can sum, which ICM cannot"):
         est.set_params(decoding="mpm").predict(chains[0])
+
+
+@pytest.mark.parametrize("inference", [ICM(max_sweeps=1), BP(max_iter=1, tol=1e-9)])
+def test_what_did_not_converge_says_what_to_raise(images, inference):
+    est = GridCRFClassifier(inference, "pseudolikelihood").fit(*images)
+    own = "max_sweeps." if isinstance(inference, ICM) else "max_iter or tol or damping, or set tol=0."
+    with pytest.warns(ConvergenceWarning, match=f"did not converge on every example: raise its {own}"):
+        est.predict(images[0])
 
 
 def test_class_weights_are_costs(chains):
@@ -197,6 +208,24 @@ def test_symmetric_grids(images):
     together = quietly(est.set_params(symmetric=True), *images).edge_coef_
     assert_array_equal(together, together.transpose(0, 2, 1))
     assert np.abs(together[:2] - together[2:]).max() > 1e-3  # directions stay apart
+
+
+def test_potentials_tell_what_a_prediction_is_worth(images):
+    """Any inference can be asked: scores, bounds of them, standard errors, marginals given labels."""
+    X, Y = images
+    est = GridCRFClassifier("graph_cut", "pseudolikelihood", symmetric=True).fit(X, Y)
+    fields, labels = est.potentials(list(X)), est.predict(X)
+    assert len(fields) == len(X)
+    gibbs = Gibbs(n_samples=50)
+    for (graph, theta), x in zip(fields, labels, strict=True):
+        beliefs = est.inference_.forward(graph, theta)
+        assert_allclose(beliefs.log_z, score(graph, theta, x.ravel()), rtol=1e-12)
+        assert_array_equal(beliefs.bound, beliefs.log_z)
+        assert TRWS().forward(graph, theta, tau=0.0).bound >= beliefs.log_z
+        assert (gibbs.standard_errors(gibbs.forward(graph, theta)) < 0.2).all()
+    given = np.ma.masked_array(Y[0], np.arange(72).reshape(8, 9) % 2)
+    (graph, theta), *_ = est.set_params(inference="bp").fit(X, Y).potentials(X[:1], [given])
+    assert_array_equal(BP().forward(graph, theta).mu.reshape(8, 9, 2), est.predict_proba(X[:1], [given])[0])
 
 
 # ------------------------------------------------------------------------------------------- hidden variables
