@@ -274,6 +274,12 @@ def test_hidden_variables_are_summed_out_in_prediction(latent):
     assert_array_equal(est.predict(visible), est.set_params(decoding="map").predict(X))
 
 
+def test_hidden_variables_in_a_list(latent):
+    X, Y = latent
+    est = quietly(GraphCRFClassifier("exact", "marginal_hinge", optimizer="subgradient", max_iter=3), X, Y)
+    assert_array_equal(est.predict([(*x[:2], x[2].tolist()) for x in X]), est.predict(X))
+
+
 def test_hidden_variables_do_not_ask_who_else_is_there(latent):
     X, Y = latent
     est = quietly(GraphCRFClassifier("bp", "marginal_hinge", optimizer="subgradient", max_iter=3), X, Y)
