@@ -1,6 +1,7 @@
 """Fits by max-margin losses and approximate gradients: optimizers, decodings, hidden variables."""
 
 import warnings
+from itertools import product
 
 import numpy as np
 import pytest
@@ -54,6 +55,48 @@ def test_frank_wolfe_knows_how_near_it_is(chains, average):
     assert 0 <= min(est.loss_curve_) - lowest <= est.optimizer_.gap_ + best.optimizer_.gap_
     again = quietly(svm(FrankWolfe(average=average), tol=1e-3, n_jobs=2), *chains)
     assert_array_equal(again.coef_, est.coef_)
+
+
+def lowest_of_the_svm(X, Y, alpha, cost):
+    """The minimum of the structured SVM, by an inequality for every configuration; and the objective."""
+    every = np.array(list(product((0, 1), repeat=len(Y[0]))))
+    pairs = every[:, :-1] * 2 + every[:, 1:]
+    slopes, constants = [], []
+    for x, y in zip(X, Y, strict=True):
+        sums = [(every == label) @ x for label in (0, 1)]
+        features = np.hstack([*sums, *((pairs == pair).sum(axis=1, keepdims=True) for pair in range(4))])
+        slopes.append(features - features[(every == y).all(axis=1)])
+        constants.append((every != y) @ np.asarray(cost)[y])
+    n_labels, n_weights = np.size(Y), slopes[0].shape[1]
+
+    def objective(w):
+        losses = [(a @ w + b).max() for a, b in zip(slopes, constants, strict=True)]
+        return np.sum(losses) / n_labels + 0.5 * alpha * (w @ w)
+
+    A = np.block([[-a, np.repeat(np.eye(len(X))[[i]], len(a), axis=0)] for i, a in enumerate(slopes)])
+    found = minimize(
+        lambda z: z[n_weights:].sum() / n_labels + 0.5 * alpha * (z[:n_weights] @ z[:n_weights]),
+        np.r_[np.zeros(n_weights), [b.max() for b in constants]],
+        jac=lambda z: np.r_[alpha * z[:n_weights], np.full(len(X), 1 / n_labels)],
+        constraints={"type": "ineq", "fun": lambda z: A @ z - np.concatenate(constants), "jac": lambda z: A},
+        method="SLSQP",
+        options={"ftol": 1e-13, "maxiter": 300},
+    )
+    return objective(found.x[:n_weights]), objective
+
+
+@pytest.mark.parametrize("cost", [(1.0, 1.0), (0.5, 2.0)])
+def test_frank_wolfe_is_held_to_another_solver(chains, cost):
+    """The gap is never below the distance from the minimum that a solver of quadratic programs finds."""
+    X, Y = (part[:4] for part in chains)
+    lowest, objective = lowest_of_the_svm(X, Y, 0.3, cost)
+    for average, max_iter in product((False, True), (1, 5, 100)):
+        est = svm(FrankWolfe(average=average), class_weight=dict(enumerate(cost)), max_iter=max_iter, tol=0.0)
+        value = objective(np.r_[quietly(est, X, Y).coef_.ravel(), est.edge_coef_.ravel()])
+        # the best on the way, of which zeros are the start
+        assert value == pytest.approx(min(objective(np.zeros(8)), *est.loss_curve_), abs=1e-12)
+        assert -1e-8 <= value - lowest <= est.optimizer_.gap_ + 1e-8
+    assert est.optimizer_.gap_ < 1e-3
 
 
 def test_all_optimizers_of_the_svm_agree(chains):
