@@ -111,6 +111,11 @@ class Resumed:
         return beliefs
 
 
+def _count(batches):
+    """Count the labels of batches, examples by their weights: what their losses are divided by."""
+    return sum(batch.n_labels for batch in batches)
+
+
 class Objective:
     """Mean loss per labelled site plus ``alpha / 2`` times the squared norm of the coefficients.
 
@@ -167,6 +172,7 @@ class Objective:
         self.judge = judge
         self.converged = True
         self._among = batches  # all that a part of it may have
+        self._n_labels = _count(batches)
         self._known = OrderedDict()
         self._n_evaluations = 0
 
@@ -185,6 +191,8 @@ class Objective:
         """
         other = copy(self)
         vars(other).update(attributes, converged=True, _known=OrderedDict(), _n_evaluations=0)
+        if "batches" in attributes:
+            other._n_labels = _count(other.batches)
         return other
 
     def __call__(self, w, batches=None):
@@ -248,7 +256,7 @@ class Objective:
         wrong = self.run(
             self.judge(self.shape.unravel(w)), self.batches, among=self._among, title="training error"
         )
-        return float(sum(wrong) / sum(batch.n_labels for batch in self.batches))
+        return float(sum(wrong) / self._n_labels)
 
     def ridge(self):
         """Tell the strength of the ridge for each weight of a structured SVM, and refuse what is none.
@@ -291,8 +299,7 @@ class Objective:
             Its gradient.
         """
         evaluation = Evaluation(self.shape.unravel(w), self.loss, self.inference)
-        n_labels = sum(batch.n_labels for batch in self.batches)
-        value, gradient, self.converged = self._mean(evaluation, batches, n_labels, "block")
+        value, gradient, self.converged = self._mean(evaluation, batches, self._n_labels, "block")
         return float(value), self._within(gradient)
 
     def _starts_fit_in_memory(self):
@@ -346,8 +353,7 @@ class Objective:
         return evaluation._replace(renew=renew)
 
     def _evaluate(self, evaluation, batches, title):
-        n_labels = sum(batch.n_labels for batch in batches)
-        value, gradient, converged = self._mean(evaluation, batches, n_labels, title)
+        value, gradient, converged = self._mean(evaluation, batches, _count(batches), title)
         weights = evaluation.weights
         penalised = weights._replace(intercept=np.zeros_like(weights.intercept)).ravel()
         value += 0.5 * self.alpha * (penalised @ penalised)

@@ -13,7 +13,7 @@ from numba import config
 from numpy.testing import assert_allclose
 
 from skcrf.gradients import GRADIENTS
-from skcrf.graph import Potentials, chain, from_edges, lattice, pack
+from skcrf.graph import Potentials, chain, from_edges, lattice, pack, score
 from skcrf.inference import INFERENCE
 from skcrf.losses import LOSSES
 
@@ -138,8 +138,9 @@ def test_maxima(name, model):
     inference = INFERENCE[name]()
     beliefs = inference.forward(graph, theta, tau=0.0, edges=True)
     assert_finite(beliefs.mu, beliefs.edge_mu)
-    assert not np.isnan(beliefs.log_z).any()
     assert_allclose(beliefs.mu.sum(axis=1), 1, rtol=0, atol=0)
+    # -inf where something forbidden was chosen, and nothing else
+    assert_allclose(beliefs.log_z, score(graph, theta, beliefs.mu.argmax(axis=1)), rtol=1e-12, atol=1e-9)
     assert_finite(*inference.backward(beliefs, d_log_z=np.ones(graph.n_examples)))
     # on a graph with cycles, to avoid what is forbidden is as hard as any puzzle
     exact_on = INFERENCE[name].exact_on
@@ -163,6 +164,18 @@ def test_losses(loss, data):
                 assert_finite(*gradient, *([] if LOSSES[loss]().subgradient else [value]))
                 assert not np.isnan(value).any()
                 assert converged.shape == (graph.n_examples,)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+@pytest.mark.parametrize("name", INFERENCE)
+def test_what_is_no_potential_is_refused(name, value):
+    """Not searched among for ever, nor taken for a number: a fit that diverges has such potentials."""
+    graph = pack([chain(3, tied=False), chain(2, tied=False), chain(3, tied=False)])
+    for part, at in (("unary", (4, 1)), ("tables", (2, 0, 1))):
+        theta = zoo.constant(graph, 2, None)
+        getattr(theta, part)[at] = value
+        with zoo.case(part), pytest.raises(ValueError, match="example 1, or is too large"):
+            INFERENCE[name]().forward(graph, theta)
 
 
 @pytest.mark.parametrize("size", [1e2, 1e4])

@@ -72,6 +72,10 @@ def test_a_seed_is_a_draw_and_a_batch_is_its_examples(seed):
         assert_array_equal(getattr(whole, field), np.concatenate(alone))
     other = Gibbs(n_samples=5, burn_in=2, random_state=seed + 1).forward(graph, theta)
     assert (other.mu != whole.mu).any()
+    # a generator is not used up: else a fit would depend on which of its batches comes first
+    gibbs.set_params(random_state=np.random.RandomState(seed))
+    for _ in range(2):
+        assert_array_equal(gibbs.forward(graph, theta).mu, whole.mu)
 
 
 def test_samples_have_the_marginals_and_start_where_they_are_told(seed):

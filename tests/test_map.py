@@ -79,8 +79,7 @@ def test_moves_leave_no_better_change_of_one_node(moves, draw, seed):
             values = [GraphCut(moves, max_sweeps=n).forward(batch, theta).log_z for n in (1, 2, 20)]
             for lower, higher in zip([start, *values[:-1]], values, strict=True):
                 assert (higher >= lower).all()
-            beliefs = GraphCut(moves).forward(batch, theta)
-            assert beliefs.converged.all()
+            beliefs = assert_local(GraphCut(moves), batch, theta)
             assert not np.isfinite(beliefs.bound[np.diff(batch.edge_ptr) > 0]).any()
             # Potts potentials are submodular in every move: then no move of one node is left either
             potts = theta._replace(tables=np.abs(theta.tables[:, :1, :1]) * np.eye(3))
@@ -96,6 +95,16 @@ def test_tables_that_are_not_submodular_are_named():
     assert_array_equal(GraphCut().forward(graph, theta).bound, [0.0, np.inf])
 
 
+def test_what_is_impossible_is_not_the_best():
+    """Two nodes that may neither differ nor be equal: a proof for one method, -inf for the other."""
+    graph = pack([zoo.SINGLES["pair"], zoo.SINGLES["pair"]])
+    theta = zoo.constant(graph, 2, None)
+    theta.tables[1] = -np.inf
+    with pytest.raises(ValueError, match="forbids every configuration of example 1"):
+        GraphCut().forward(graph, theta)
+    assert_array_equal(ICM().forward(graph, theta).log_z, [0.0, -np.inf])
+
+
 # Local search
 
 
@@ -109,6 +118,7 @@ def assert_local(inference, graph, theta):
             other = x.copy()
             other[node] = state
             assert (score(graph, theta, other) <= beliefs.log_z + 1e-9).all()
+    return beliefs
 
 
 def test_icm_ends_where_no_node_has_a_better_state(seed):
@@ -142,6 +152,18 @@ def test_trw_s_bounds_the_best_score_at_any_time(strength, seed):
                 bound, value = beliefs.bound, beliefs.log_z
         if reference.is_forest(graph):
             assert_allclose(bound, value, rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("name", [name for name in zoo.MAXIMISING if INFERENCE[name].exact_on])
+def test_exact_methods_know_that_nothing_is_better(name, seed):
+    cls, rng = INFERENCE[name], np.random.default_rng(seed)
+    for title, graph in zoo.asked(cls, zoo.FORESTS).items():
+        theta = zoo.normal(graph, 3, rng)
+        with zoo.case(title):
+            beliefs = cls().forward(graph, theta, tau=0.0)
+            if beliefs.bound is not None or "max_iter" not in cls().get_params():
+                assert_allclose(beliefs.bound, beliefs.log_z, rtol=0, atol=1e-10)
+            assert cls().forward(graph, theta).bound is None or "sum" not in cls.tasks
 
 
 # Temperatures

@@ -1,6 +1,7 @@
 """Fits by max-margin losses and approximate gradients: optimizers, decodings, hidden variables."""
 
 import warnings
+from itertools import product
 
 import numpy as np
 import pytest
@@ -12,7 +13,8 @@ from skcrf import ChainCRFClassifier, GraphCRFClassifier, GridCRFClassifier
 from skcrf.datasets import make_binary_denoising
 from skcrf.estimators._decoding import DECODINGS
 from skcrf.estimators._learning import Monitor, serves
-from skcrf.inference import BP, INFERENCE, BruteForce
+from skcrf.graph import score
+from skcrf.inference import BP, ICM, INFERENCE, TRWS, BruteForce, Gibbs
 from skcrf.losses import LOSSES, Unified
 from skcrf.optimizers import CCCP, OPTIMIZERS, FrankWolfe, Subgradient
 
@@ -53,6 +55,48 @@ def test_frank_wolfe_knows_how_near_it_is(chains, average):
     assert 0 <= min(est.loss_curve_) - lowest <= est.optimizer_.gap_ + best.optimizer_.gap_
     again = quietly(svm(FrankWolfe(average=average), tol=1e-3, n_jobs=2), *chains)
     assert_array_equal(again.coef_, est.coef_)
+
+
+def lowest_of_the_svm(X, Y, alpha, cost):
+    """The minimum of the structured SVM, by an inequality for every configuration; and the objective."""
+    every = np.array(list(product((0, 1), repeat=len(Y[0]))))
+    pairs = every[:, :-1] * 2 + every[:, 1:]
+    slopes, constants = [], []
+    for x, y in zip(X, Y, strict=True):
+        sums = [(every == label) @ x for label in (0, 1)]
+        features = np.hstack([*sums, *((pairs == pair).sum(axis=1, keepdims=True) for pair in range(4))])
+        slopes.append(features - features[(every == y).all(axis=1)])
+        constants.append((every != y) @ np.asarray(cost)[y])
+    n_labels, n_weights = np.size(Y), slopes[0].shape[1]
+
+    def objective(w):
+        losses = [(a @ w + b).max() for a, b in zip(slopes, constants, strict=True)]
+        return np.sum(losses) / n_labels + 0.5 * alpha * (w @ w)
+
+    A = np.block([[-a, np.repeat(np.eye(len(X))[[i]], len(a), axis=0)] for i, a in enumerate(slopes)])
+    found = minimize(
+        lambda z: z[n_weights:].sum() / n_labels + 0.5 * alpha * (z[:n_weights] @ z[:n_weights]),
+        np.r_[np.zeros(n_weights), [b.max() for b in constants]],
+        jac=lambda z: np.r_[alpha * z[:n_weights], np.full(len(X), 1 / n_labels)],
+        constraints={"type": "ineq", "fun": lambda z: A @ z - np.concatenate(constants), "jac": lambda z: A},
+        method="SLSQP",
+        options={"ftol": 1e-13, "maxiter": 300},
+    )
+    return objective(found.x[:n_weights]), objective
+
+
+@pytest.mark.parametrize("cost", [(1.0, 1.0), (0.5, 2.0)])
+def test_frank_wolfe_is_held_to_another_solver(chains, cost):
+    """The gap is never below the distance from the minimum that a solver of quadratic programs finds."""
+    X, Y = (part[:4] for part in chains)
+    lowest, objective = lowest_of_the_svm(X, Y, 0.3, cost)
+    for average, max_iter in product((False, True), (1, 5, 100)):
+        est = svm(FrankWolfe(average=average), class_weight=dict(enumerate(cost)), max_iter=max_iter, tol=0.0)
+        value = objective(np.r_[quietly(est, X, Y).coef_.ravel(), est.edge_coef_.ravel()])
+        # the best on the way, of which zeros are the start
+        assert value == pytest.approx(min(objective(np.zeros(8)), *est.loss_curve_), abs=1e-12)
+        assert -1e-8 <= value - lowest <= est.optimizer_.gap_ + 1e-8
+    assert est.optimizer_.gap_ < 1e-3
 
 
 def test_all_optimizers_of_the_svm_agree(chains):
@@ -153,8 +197,8 @@ def test_interrupts_keep_the_best(chains, optimizer, monkeypatch):
 # ------------------------------------------------------------------------------------------- estimators
 
 
-@pytest.mark.parametrize("loss", ["hinge", "likelihood", "maximum_marginal", "contrastive_divergence"])
-@pytest.mark.parametrize("name", sorted(INFERENCE))
+@pytest.mark.parametrize("loss", [name for name, cls in LOSSES.items() if cls.graphs != "lattice"])
+@pytest.mark.parametrize("name", INFERENCE)
 def test_losses_learn_with_what_serves_them(chains, loss, name):
     """Also MAP solvers, which have no marginals: with them, the likelihood is K05's saddle point one."""
     X, Y = chains
@@ -174,10 +218,20 @@ def test_probabilities_need_marginals(chains):
     est = ChainCRFClassifier("icm", "pseudolikelihood").fit(*chains)
     with pytest.raises(AttributeError) as error:
         est.predict_proba(chains[0])
-    assert "'icm' does not: take one of ['bp', 'bruteforce'" in str(error.value.__cause__ or error.value)
+    assert "ICM() does not: take one of ['bp', 'bruteforce'" in str(error.value.__cause__ or error.value)
+    assert not hasattr(ChainCRFClassifier("icm"), "predict_proba")
+    assert not hasattr(est.set_params(inference="bp"), "predict_proba")  # before it is fitted again
     assert est._decoding() == "map"
     with pytest.raises(ValueError, match=r"decoding='mpm' needs an inference that can sum, which ICM cannot"):
         est.set_params(decoding="mpm").predict(chains[0])
+
+
+@pytest.mark.parametrize("inference", [ICM(max_sweeps=1), BP(max_iter=1, tol=1e-9)])
+def test_what_did_not_converge_says_what_to_raise(images, inference):
+    est = GridCRFClassifier(inference, "pseudolikelihood").fit(*images)
+    own = "max_sweeps." if isinstance(inference, ICM) else "max_iter or tol or damping, or set tol=0."
+    with pytest.warns(ConvergenceWarning, match=f"did not converge on every example: raise its {own}"):
+        est.predict(images[0])
 
 
 def test_class_weights_are_costs(chains):
@@ -197,6 +251,24 @@ def test_symmetric_grids(images):
     together = quietly(est.set_params(symmetric=True), *images).edge_coef_
     assert_array_equal(together, together.transpose(0, 2, 1))
     assert np.abs(together[:2] - together[2:]).max() > 1e-3  # directions stay apart
+
+
+def test_potentials_tell_what_a_prediction_is_worth(images):
+    """Any inference can be asked: scores, bounds of them, standard errors, marginals given labels."""
+    X, Y = images
+    est = GridCRFClassifier("graph_cut", "pseudolikelihood", symmetric=True).fit(X, Y)
+    fields, labels = est.potentials(list(X)), est.predict(X)
+    assert len(fields) == len(X)
+    gibbs = Gibbs(n_samples=50)
+    for (graph, theta), x in zip(fields, labels, strict=True):
+        beliefs = est.inference_.forward(graph, theta)
+        assert_allclose(beliefs.log_z, score(graph, theta, x.ravel()), rtol=1e-12)
+        assert_array_equal(beliefs.bound, beliefs.log_z)
+        assert TRWS().forward(graph, theta, tau=0.0).bound >= beliefs.log_z
+        assert (gibbs.standard_errors(gibbs.forward(graph, theta)) < 0.2).all()
+    given = np.ma.masked_array(Y[0], np.arange(72).reshape(8, 9) % 2)
+    (graph, theta), *_ = est.set_params(inference="bp").fit(X, Y).potentials(X[:1], [given])
+    assert_array_equal(BP().forward(graph, theta).mu.reshape(8, 9, 2), est.predict_proba(X[:1], [given])[0])
 
 
 # ------------------------------------------------------------------------------------------- hidden variables
@@ -243,6 +315,12 @@ def test_hidden_variables_are_summed_out_in_prediction(latent):
     assert n_differ > 0
     visible = [x[:2] for x in X]  # nothing is hidden: all nodes are maximised
     assert_array_equal(est.predict(visible), est.set_params(decoding="map").predict(X))
+
+
+def test_hidden_variables_in_a_list(latent):
+    X, Y = latent
+    est = quietly(GraphCRFClassifier("exact", "marginal_hinge", optimizer="subgradient", max_iter=3), X, Y)
+    assert_array_equal(est.predict([(*x[:2], x[2].tolist()) for x in X]), est.predict(X))
 
 
 def test_hidden_variables_do_not_ask_who_else_is_there(latent):

@@ -400,8 +400,9 @@ class BaseFieldClassifier(PredictionMixin, ClassifierMixin, CallbackSupportMixin
 
     def _not_inferred(self):
         name = type(self.inference_).__name__
-        own = [p for p in ("max_iter", "tol", "damping") if hasattr(self.inference_, p)]
-        return f"{name} did not converge on every example", f"raise its {' or '.join(own)}, or set tol=0"
+        own = [p for p in ("max_iter", "max_sweeps", "tol", "damping") if hasattr(self.inference_, p)]
+        or_not = ", or set tol=0" if "tol" in own else ""
+        return f"{name} did not converge on every example", f"raise its {' or '.join(own)}{or_not}"
 
     def _weights(self):
         return Weights(self.coef_, self.intercept_, self.edge_coef_)

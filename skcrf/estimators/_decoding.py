@@ -135,6 +135,44 @@ def choose(wanted, suited, inference):
     return wanted
 
 
+def field_of(weights, batch):
+    """Make the field that is inferred: that of a batch, with labels that are known clamped.
+
+    Parameters
+    ----------
+    weights : Weights
+        Parameters.
+    batch : Batch
+        Some examples.
+
+    Returns
+    -------
+    graph : Graph or FactorGraph
+        Structure.
+    theta : Potentials
+        Potentials.
+    """
+    theta = potentials(weights, batch)
+    return batch.field, clamp(theta, batch.y) if (batch.y >= 0).any() else theta
+
+
+class Posed(NamedTuple):
+    """Makes the field of a batch; all that travels to where the batch is.
+
+    Attributes
+    ----------
+    weights : Weights
+        Parameters.
+    """
+
+    weights: Weights
+
+    @by_their_numbers
+    def __call__(self, batch):
+        """Make it: parameters and result as for `field_of`."""
+        return field_of(self.weights, batch)
+
+
 class Decoded(NamedTuple):
     """Decodes the labels of a batch; all that travels to where the batch is.
 
@@ -176,10 +214,7 @@ class Decoded(NamedTuple):
     @by_their_numbers
     def __call__(self, batch):
         """Decode the labels of each example, given those that are known; tell whether inference converged."""
-        theta = potentials(self.weights, batch)
-        if (batch.y >= 0).any():
-            theta = clamp(theta, batch.y)
-        states, converged = self.states(batch, theta)
+        states, converged = self.states(batch, field_of(self.weights, batch)[1])
         return by_example(batch, states), converged
 
 
@@ -197,7 +232,8 @@ class Errors(Decoded):
 
 
 def _gives_marginals(estimator):
-    inference = estimator.inference
+    # Once it is fitted, whatever parameters are set later: predictions are by the inference of the fit.
+    inference = getattr(estimator, "inference_", estimator.inference)
     method = INFERENCE.get(inference) if isinstance(inference, str) else inference
     if method is not None and "sum" not in method.tasks:
         able = sorted(name for name, one in INFERENCE.items() if "sum" in one.tasks)

@@ -61,7 +61,7 @@ class Graphs(BaseReader):
         """Validate one graph, as `BaseReader` says."""
         self.check_parts(example, name)
         nodes, edges, *rest = example
-        marked = len(rest) > 0 and getattr(rest[-1], "dtype", None) == np.dtype(bool)
+        marked = len(rest) > 0 and _are_marks(rest[-1])
         if len(rest) == 2 and not marked:
             raise TypeError(f"{name}[3] is not an array of booleans, but {self.advice}")
         hidden = rest.pop() if marked else None
@@ -216,6 +216,13 @@ def _as_edge_features(features, n_edges, name):
     features = np.ascontiguousarray(features, dtype=np.float64)
     assert_all_finite(features, input_name=name)
     return features
+
+
+def _are_marks(item):
+    """Tell whether the last part of a graph is booleans, and not features."""
+    if isinstance(item, (list, tuple)):
+        return len(item) > 0 and all(isinstance(mark, (bool, np.bool_)) for mark in item)
+    return getattr(item, "dtype", None) == np.dtype(bool)
 
 
 def _as_hidden(hidden, n_nodes, name):

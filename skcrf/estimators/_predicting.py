@@ -11,10 +11,9 @@ from sklearn.utils.validation import check_is_fitted
 from skcrf._examples import Source, any_lazy, by_their_numbers, check_weights, like_container
 from skcrf._labels import Labels, check_shape, read_labels
 from skcrf.estimators._batches import make_batches, partition
-from skcrf.estimators._decoding import Decoded, by_example, choose, needs_marginals
+from skcrf.estimators._decoding import Decoded, Posed, by_example, choose, field_of, needs_marginals
 from skcrf.estimators._lazy import lazy_batches
-from skcrf.features import Weights, potentials
-from skcrf.graph import clamp
+from skcrf.features import Weights
 from skcrf.inference import BaseInference
 from skcrf.metrics import pooled_accuracy
 
@@ -91,11 +90,8 @@ class Marginals(NamedTuple):
         converged : bool
             Whether inference did, on all of them.
         """
-        theta = potentials(self.weights, batch)
-        if (batch.y >= 0).any():
-            theta = clamp(theta, batch.y)
         edges = self.arranged is not of_sites
-        beliefs = self.inference.forward(batch.field, theta, 1.0, edges=edges)
+        beliefs = self.inference.forward(*field_of(self.weights, batch), 1.0, edges=edges)
         return self.arranged(batch, beliefs), bool(beliefs.converged.all())
 
 
@@ -174,8 +170,11 @@ def warn_of(problem, advice):
 class PredictionMixin:
     """What a fitted classifier of fields says of other examples."""
 
-    def _batches_of(self, X, Y=None):
-        """Put examples, and what is known of their labels, into batches; tell whether X is a table."""
+    def _batches_of(self, X, Y=None, *, alone=False):
+        """Put examples, and what is known of their labels, into batches; tell whether X is a table.
+
+        With `alone` every example is a batch by itself, unless they are rows of a table.
+        """
         check_is_fitted(self)
         if any_lazy(X, Y, self._reads.is_example):
             # One example each: how many would go together is known only after they were loaded.
@@ -187,7 +186,8 @@ class PredictionMixin:
             advice = self._reads.advice
             labels = Labels(Y, fields.shapes, missing_label=self.missing_label, advice=advice)
             known = labels.encode(self.classes_)
-        chosen = partition(np.arange(len(fields.shapes)), fields.sizes)
+        every = np.arange(len(fields.shapes))
+        chosen = every[:, None] if alone and not fields.is_table else partition(every, fields.sizes)
         weight = np.ones(len(fields.shapes))
         return make_batches(fields, known, self._reading(), chosen, weight), fields.is_table
 
@@ -265,6 +265,41 @@ class PredictionMixin:
         check_is_fitted(self)
         states = self._run(Decoded(self._weights(), self.inference_, self._decoding()), X, Y)
         return map_examples(lambda x: self.classes_[x], states)
+
+    def potentials(self, X, Y=None):
+        """Compute the potentials of the fields, to which any inference can be applied.
+
+        That tells what `predict` does not: how good a configuration is, and how much better another one may
+        be, what else but the fitted inference would say, or how sure samples are.
+
+        Parameters
+        ----------
+        X : sequence of examples
+            What is seen; see the class.
+        Y : sequence of array-like, default=None
+            What is known, as for `predict_proba`: other labels of these sites are forbidden.
+
+        Returns
+        -------
+        fields : list of tuple
+            Graph and `Potentials` of each example, states being numbers of `classes_`; of the rows of a table
+            one of some of them after the other.
+
+        Examples
+        --------
+        >>> from skcrf import GridCRFClassifier
+        >>> from skcrf.datasets import make_binary_denoising
+        >>> from skcrf.inference import TRWS
+        >>> X, Y = make_binary_denoising(n_images=4, shape=(16, 16), random_state=0)
+        >>> est = GridCRFClassifier("graph_cut", "pseudolikelihood").fit(X, Y)
+        >>> graph, theta = est.potentials(X[:1])[0]
+        >>> cut, chains = est.inference_.forward(graph, theta), TRWS().forward(graph, theta, tau=0.0)
+        >>> bool(chains.log_z[0] <= cut.log_z[0] <= chains.bound[0])
+        True
+        """
+        batches, _ = self._batches_of(X, Y, alone=True)
+        with self._workers() as run:
+            return run(Posed(self._weights()), batches, title="potentials")
 
     def _decoding(self):
         """Find how labels are decoded, and refuse what the inference cannot do."""

@@ -80,7 +80,8 @@ class GraphCRFClassifier(BaseGraphClassifier):
     missing_label : object, default=None
         The value in y that stands for a hidden label. Masked entries of y are hidden in any case.
     class_weight : dict, "balanced" or None, default=None
-        Weights of the classes, for losses that are sums over nodes.
+        Weights of the classes, for losses that are sums over nodes; with margins, what a class costs where it
+        is predicted wrong.
     classes : array-like of shape (n_classes,), default=None
         All labels, for training sets that may lack some; None for those in y.
     n_jobs : int, default=None

@@ -73,6 +73,24 @@ def check_possible(graph, possible):
         )
 
 
+def check_numbers(graph, theta):
+    """Refuse potentials that are neither finite nor -inf: a search among them need not end.
+
+    Parameters
+    ----------
+    graph : Graph or FactorGraph
+        Structure of the batch.
+    theta : Potentials
+        Potentials.
+    """
+    # The largest of some numbers is nan where one of them is.
+    if not theta.unary.max(initial=-np.inf) < np.inf:
+        check_possible(graph, (theta.unary < np.inf).all(axis=1))
+    if not theta.tables.max(initial=-np.inf) < np.inf:
+        right = (theta.tables < np.inf).reshape(len(theta.tables), -1).all(axis=1)
+        check_possible(graph, graph.node_example != graph.examples_of["entry"][np.argmin(right)])
+
+
 def elimination_groups(graph, tau, inner):
     """Put nodes into groups that are eliminated one after the other.
 

@@ -6,11 +6,32 @@ from typing import NamedTuple
 import numpy as np
 
 from skcrf.graph import Graph, Potentials, canonical, outer, score, score_vjp
-from skcrf.inference._base import BaseInference, Beliefs, check_possible
+from skcrf.inference._base import BaseInference, Beliefs, check_numbers, check_possible
 
-#: The potential that stands for a forbidden pair where a method may be unable to avoid one: -inf would forbid
-#: every state.
-FORBIDDEN = -1e8
+# The potential that stands for a forbidden pair in a search, which may be unable to avoid one: -inf would
+# forbid every state.
+_FORBIDDEN = -1e8
+
+
+def searchable(graph, theta):
+    """Make potentials under which a node always has a state to go to, whatever its neighbours have.
+
+    Parameters
+    ----------
+    graph : Graph
+        Structure of the batch.
+    theta : Potentials
+        Potentials.
+
+    Returns
+    -------
+    theta : Potentials
+        The same, with forbidden pairs that are very bad instead.
+    """
+    theta = canonical(theta)
+    check_numbers(graph, theta)
+    check_possible(graph, (theta.unary > -np.inf).any(axis=1))
+    return theta._replace(tables=np.maximum(theta.tables, _FORBIDDEN))
 
 
 class Found(NamedTuple):
@@ -41,7 +62,8 @@ class Maximiser(BaseInference):
     """Base of the methods that find a configuration of a high score.
 
     The derivative of its score, `log_z`, is told by the configuration; that of the configuration is 0. Where
-    pairs of states are forbidden, the search avoids them as it avoids a very low score.
+    pairs of states are forbidden, the search avoids them as it avoids a very low score; what it could not
+    avoid has the score -inf.
     """
 
     tasks = frozenset({"max"})
@@ -49,11 +71,10 @@ class Maximiser(BaseInference):
 
     def forward(self, graph, theta, tau=None, *, edges=False, tape=False):
         self.task_of(graph, tau)
-        theta = canonical(theta)
-        theta = theta._replace(tables=np.maximum(theta.tables, FORBIDDEN))
-        check_possible(graph, (theta.unary > -np.inf).any(axis=1) & ~np.isnan(theta.unary).any(axis=1))
-        found = self._find(graph, theta)
+        found = self._find(graph, searchable(graph, theta))
         mu, value = np.eye(theta.unary.shape[1])[found.x], score(graph, theta, found.x)
+        if found.exact is not None:  # the best is impossible: so is everything
+            check_possible(graph, ~(found.exact & np.isneginf(value))[graph.node_example])
         return Beliefs(
             mu=mu,
             edge_mu=outer(graph, mu) if edges else None,

@@ -4,6 +4,8 @@ The combined generator of L'Ecuyer, "Efficient and portable combined random numb
 products fit into 64 bits with their sign, compiled or not.
 """
 
+from copy import deepcopy
+
 import numpy as np
 from sklearn.utils import check_random_state
 
@@ -19,7 +21,7 @@ def streams(random_state, n_streams):
     Parameters
     ----------
     random_state : int, RandomState instance or None
-        Where they start.
+        Where they start. An instance is left as it is: batches that are done at once must not take turns.
     n_streams : int
         Number of streams.
 
@@ -28,7 +30,8 @@ def streams(random_state, n_streams):
     states : ndarray of shape (n_streams, 2)
         To be passed to `uniform`, which changes them.
     """
-    draw = check_random_state(random_state).randint(1, _MODULI[1], size=(n_streams, 2))
+    rng = check_random_state(None if random_state is None else deepcopy(random_state))
+    draw = rng.randint(1, _MODULI[1], size=(n_streams, 2))
     return draw.astype(np.int64)
 
 
@@ -63,26 +66,31 @@ def uniform(stream):
     return ((stream[0] - stream[1]) % (_MODULI[0] - 1) + 0.5) / _MODULI[0]
 
 
-@kernel
-def local_scores(graph, theta, node, x, out):
+@inlined_kernel
+def arrays_of(graph, theta):
+    """What `local_scores` reads: taken out of its tuples for every node, that would be most of the work."""
+    return graph.edges, graph.incident, graph.incident_ptr, graph.edge_table, theta.unary, theta.tables
+
+
+@inlined_kernel
+def local_scores(arrays, node, x, out):
     """The scores of a node's states, given those of its neighbours."""
+    edges, incident, incident_ptr, edge_table, unary, tables = arrays
     for state in range(len(out)):
-        out[state] = theta.unary[node, state]
-    for p in range(graph.incident_ptr[node], graph.incident_ptr[node + 1]):
-        message = graph.incident[p]
-        side, table = message & 1, graph.edge_table[message >> 1]
-        other = x[graph.edges[message >> 1, 1 - side]]
+        out[state] = unary[node, state]
+    for p in range(incident_ptr[node], incident_ptr[node + 1]):
+        edge, side = incident[p] >> 1, incident[p] & 1
+        table, other = edge_table[edge], x[edges[edge, 1 - side]]
         for state in range(len(out)):
-            if side == 0:
-                out[state] += theta.tables[table, state, other]
-            else:
-                out[state] += theta.tables[table, other, state]
+            out[state] += tables[table, state, other] if side == 0 else tables[table, other, state]
 
 
-@kernel
+@inlined_kernel
 def draw_state(scores, stream):
     """Draw a state by its score, and leave the probabilities in `scores`."""
-    top, total = scores.max(), 0.0
+    top, total = -np.inf, 0.0
+    for state in range(len(scores)):
+        top = max(top, scores[state])
     for state in range(len(scores)):
         scores[state] = np.exp(scores[state] - top)
         total += scores[state]
@@ -101,7 +109,8 @@ def draw_states(graph, theta, starts):
     """Draw a state for every node by its unary potentials."""
     x, scores = np.empty(len(theta.unary), np.int64), np.empty(theta.unary.shape[1])
     for example in range(len(starts)):
+        stream = starts[example]
         for node in range(graph.node_ptr[example], graph.node_ptr[example + 1]):
             scores[:] = theta.unary[node]
-            x[node] = draw_state(scores, starts[example])
+            x[node] = draw_state(scores, stream)
     return x

@@ -17,7 +17,7 @@ import numpy as np
 from sklearn.utils._param_validation import Interval
 
 from skcrf.graph import Graph, Potentials, as_factors, canonical, clamp, outer, scaled, score, score_vjp
-from skcrf.inference._base import BaseInference, Beliefs, check_possible
+from skcrf.inference._base import BaseInference, Beliefs, check_numbers, check_possible
 from skcrf.inference._curvature import LocalCurvature
 from skcrf.inference._factor_engine import FactorEngine
 from skcrf.inference._fixed_point import ITERATION, Trace, iterate, reverse
@@ -191,20 +191,13 @@ class MessagePassing(BaseInference):
 
 
 def _refuse_unspoken(graph, theta):
-    """Refuse what no message would tell of: factors without a node, and what is not a number.
-
-    Comparisons would take the latter for anything.
-    """
+    """Refuse what no message would tell of: factors without a node, and what is not a number."""
+    check_numbers(graph, theta)
     if graph.layout == "factor":
         nodeless = np.flatnonzero(np.diff(graph.scope_ptr) == 0)
         impossible = nodeless[theta.tables[graph.entry_ptr[graph.edge_table[nodeless]]] == -np.inf]
         if len(impossible):
             check_possible(graph, graph.node_example != graph.edge_example[impossible[0]])
-    if np.isnan(theta.unary.sum()) or np.isnan(theta.tables.sum()):
-        check_possible(graph, ~np.isnan(theta.unary).any(axis=1))
-        entries = np.isnan(theta.tables).reshape(len(theta.tables), -1).any(axis=1)
-        if entries.any():
-            check_possible(graph, graph.node_example != graph.examples_of["entry"][np.argmax(entries)])
 
 
 def _backward(beliefs, d_mu, d_edge_mu, d_log_z):

@@ -9,7 +9,13 @@ from sklearn.utils._param_validation import Interval
 
 from skcrf._examples import ExampleError
 from skcrf.graph import FactorGraph, Potentials, as_factors, canonical, sum_by_table
-from skcrf.inference._base import BaseInference, Beliefs, check_possible, elimination_groups
+from skcrf.inference._base import (
+    BaseInference,
+    Beliefs,
+    check_numbers,
+    check_possible,
+    elimination_groups,
+)
 
 
 class _State(NamedTuple):
@@ -56,9 +62,10 @@ class BruteForce(BaseInference):
         self.max_states = max_states
 
     def forward(self, graph, theta, tau=None, *, edges=False, tape=False, inner=None):
-        _, tau = self.task_of(graph, tau)
+        task, tau = self.task_of(graph, tau)
         rank, temperature = elimination_groups(graph, tau, inner)
         theta, n_states = canonical(theta), theta.unary.shape[1]
+        check_numbers(graph, theta)
         if graph.layout == "pairwise":
             graph, pairs = as_factors(graph, n_states), (graph.n_edges, n_states, n_states)
         else:
@@ -83,7 +90,8 @@ class BruteForce(BaseInference):
         once = np.ones(graph.n_examples, dtype=np.int64)
         state = _State(graph, theta.tables.shape, p, stages)
         edge_mu = factor_mu.reshape(pairs) if edges else None
-        return Beliefs(mu, edge_mu, log_z, once, once.astype(bool), state)
+        bound = log_z if task == "max" else None
+        return Beliefs(mu, edge_mu, log_z, once, once.astype(bool), state, bound)
 
     def backward(self, beliefs, d_mu=None, d_edge_mu=None, d_log_z=None):
         graph, shape, p, stages = beliefs.state

@@ -10,7 +10,13 @@ from skcrf import _memory
 from skcrf._examples import ExampleError
 from skcrf._numerics import kernel_array
 from skcrf.graph import FactorGraph, Graph, Potentials, as_factors, canonical
-from skcrf.inference._base import BaseInference, Beliefs, check_possible, elimination_groups
+from skcrf.inference._base import (
+    BaseInference,
+    Beliefs,
+    check_numbers,
+    check_possible,
+    elimination_groups,
+)
 from skcrf.inference._cliques import Places, pass_messages, pass_messages_vjp
 from skcrf.inference._junction import Structure, junction_tree
 
@@ -70,8 +76,9 @@ class Exact(BaseInference):
         self.max_memory = max_memory
 
     def forward(self, graph, theta, tau=None, *, edges=False, tape=False, inner=None):
-        _, tau = self.task_of(graph, tau)
+        task, tau = self.task_of(graph, tau)
         theta = canonical(theta)
+        check_numbers(graph, theta)
         factors = graph if isinstance(graph, FactorGraph) else as_factors(graph, theta.unary.shape[1])
         rank, temperature = elimination_groups(graph, tau, inner)
         kind, known = _kinds(theta, rank)
@@ -94,6 +101,7 @@ class Exact(BaseInference):
             n_iter=once,
             converged=once.astype(bool),
             state=_State(graph, shapes, groups, places, temperature, tables, seps),
+            bound=log_z if task == "max" else None,
         )
 
     def backward(self, beliefs, d_mu=None, d_edge_mu=None, d_log_z=None):

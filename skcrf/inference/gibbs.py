@@ -7,10 +7,9 @@ import numpy as np
 from sklearn.utils._param_validation import Interval
 
 from skcrf._numerics import kernel
-from skcrf.graph import canonical
-from skcrf.inference._base import BaseInference, Beliefs, check_possible
-from skcrf.inference._configurations import FORBIDDEN
-from skcrf.inference._draws import draw_state, draw_states, local_scores, streams, streams_of
+from skcrf.inference._base import BaseInference, Beliefs
+from skcrf.inference._configurations import searchable
+from skcrf.inference._draws import arrays_of, draw_state, draw_states, local_scores, streams, streams_of
 
 
 class _State(NamedTuple):
@@ -23,7 +22,8 @@ class Gibbs(BaseInference):
     Every node draws its state given its neighbours, colour by colour: no two neighbours have one, so that the
     nodes of a colour are a block that is drawn at once. Marginals of nodes are averages of the probabilities
     by which states were drawn, which have less noise than the states; marginals of edges are counts.
-    Several chains run from starts of their own, and tell by how much averages differ.
+    Several chains run from starts of their own, and tell by how much averages differ: of states that none of
+    them gets to, as behind pairs that are all but forbidden, standard errors know nothing.
 
     There is neither `log_z` nor a derivative, so that losses of marginals and likelihoods do not learn with
     it; it is for predictions, and samples for contrastive divergence.
@@ -78,15 +78,15 @@ class Gibbs(BaseInference):
 
     def forward(self, graph, theta, tau=None, *, edges=False, tape=False):
         self.task_of(graph, tau)
-        theta, order = _allowed(graph, theta), coloured(graph)[1]
+        theta, order = searchable(graph, theta), coloured(graph)[1]
         n_states = theta.unary.shape[1]
         means = np.zeros((self.n_chains, *theta.unary.shape))
         edge_mu = np.zeros((edges * graph.n_edges, n_states, n_states))
         for chain, start in enumerate(streams(self.random_state, self.n_chains)):
             draws = np.tile(start, (graph.n_examples, 1))
             x = draw_states(graph, theta, draws)
-            sweep(graph, theta, order, self.burn_in, draws, x)
-            _average(graph, theta, order, self.n_samples, draws, x, means[chain], edge_mu)
+            sweep(graph, theta, order, self.burn_in, draws, x, means[chain, :0], edge_mu[:0])
+            sweep(graph, theta, order, self.n_samples, draws, x, means[chain], edge_mu)
         means /= self.n_samples
         once = np.full(graph.n_examples, self.burn_in + self.n_samples)
         return Beliefs(
@@ -141,7 +141,7 @@ class Gibbs(BaseInference):
         x : ndarray of shape (n_nodes,)
             The states of all nodes after these sweeps.
         """
-        theta = _allowed(graph, theta)
+        theta = searchable(graph, theta)
         if seeds is None:
             draws = np.tile(streams(self.random_state, 1), (graph.n_examples, 1))
         else:
@@ -149,15 +149,10 @@ class Gibbs(BaseInference):
         x = draw_states(graph, theta, draws)
         if init is not None:
             x = np.where(np.asarray(init) >= 0, init, x)
-        sweep(graph, theta, coloured(graph)[1], n_sweeps, draws, x)
+        n_states = theta.unary.shape[1]
+        unasked = np.empty((0, n_states)), np.empty((0, n_states, n_states))
+        sweep(graph, theta, coloured(graph)[1], n_sweeps, draws, x, *unasked)
         return x
-
-
-def _allowed(graph, theta):
-    """Potentials under which there is always a state to draw."""
-    theta = canonical(theta)
-    check_possible(graph, (theta.unary > -np.inf).any(axis=1) & ~np.isnan(theta.unary).any(axis=1))
-    return theta._replace(tables=np.maximum(theta.tables, FORBIDDEN))
 
 
 def _no_log_z():
@@ -195,27 +190,21 @@ def coloured(graph):
 
 
 @kernel
-def sweep(graph, theta, order, n_sweeps, draws, x):
-    """Draw the states of all nodes anew, some times over."""
-    scores = np.empty(theta.unary.shape[1])
+def sweep(graph, theta, order, n_sweeps, draws, x, mu, edge_mu):
+    """Draw the states of all nodes anew, some times over.
+
+    Adds the probabilities by which states were drawn to `mu`, and pairs to `edge_mu`, unless these are empty.
+    """
+    scores, arrays = np.empty(theta.unary.shape[1]), arrays_of(graph, theta)
     for example in range(len(draws)):
+        nodes, stream = order[graph.node_ptr[example] : graph.node_ptr[example + 1]], draws[example]
         for _ in range(n_sweeps):
-            for node in order[graph.node_ptr[example] : graph.node_ptr[example + 1]]:
-                local_scores(graph, theta, node, x, scores)
-                x[node] = draw_state(scores, draws[example])
-
-
-@kernel
-def _average(graph, theta, order, n_samples, draws, x, mu, edge_mu):
-    """Sum the probabilities by which states are drawn, and count pairs; `edge_mu` may have no rows."""
-    scores = np.empty(theta.unary.shape[1])
-    for example in range(len(draws)):
-        for _ in range(n_samples):
-            for node in order[graph.node_ptr[example] : graph.node_ptr[example + 1]]:
-                local_scores(graph, theta, node, x, scores)
-                x[node] = draw_state(scores, draws[example])
-                for state in range(len(scores)):
-                    mu[node, state] += scores[state]
+            for node in nodes:
+                local_scores(arrays, node, x, scores)
+                x[node] = draw_state(scores, stream)
+                if len(mu):
+                    for state in range(len(scores)):
+                        mu[node, state] += scores[state]
             if len(edge_mu):
                 for edge in range(graph.edge_ptr[example], graph.edge_ptr[example + 1]):
                     edge_mu[edge, x[graph.edges[edge, 0]], x[graph.edges[edge, 1]]] += 1.0

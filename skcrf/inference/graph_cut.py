@@ -9,6 +9,7 @@ from skcrf._examples import ExampleError
 from skcrf._numerics import kernel
 from skcrf.inference._configurations import Found, Maximiser
 from skcrf.inference._max_flow import REACHED, fill, new_search
+from skcrf.inference.icm import climb
 
 # Tables that are submodular but for the last digits are submodular.
 _ROUNDING = 1e-12
@@ -34,7 +35,8 @@ class GraphCut(Maximiser):
     non_submodular : {"truncate", "error"}, default="truncate"
         What to do with a table that is not submodular in a move. "truncate" lowers its entries for nodes that
         would differ, other than the present ones, until it is: then the best move is not always found, but
-        the score still never falls. "error" refuses it.
+        the score still never falls, and in the end single nodes change as in `ICM` until none is better off.
+        "error" refuses it.
     max_sweeps : int, default=20
         Rounds over all moves, at most.
 
@@ -84,8 +86,9 @@ class GraphCut(Maximiser):
                 "its labels are better when they differ. Take non_submodular='truncate' or 'trw_s'.",
                 example,
             )
+        more, climbed = climb(graph, theta, truncated >= 0, self.max_sweeps, x)
         exact = (truncated < 0) & (n_states <= 2)
-        return Found(x, n_iter, converged | exact, exact)
+        return Found(x, n_iter + more, (converged & climbed) | exact, exact)
 
 
 def _expansions(n_states):

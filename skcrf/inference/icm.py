@@ -8,7 +8,7 @@ from sklearn.utils._param_validation import Interval
 from skcrf._numerics import kernel
 from skcrf.graph import score
 from skcrf.inference._configurations import Found, Maximiser
-from skcrf.inference._draws import draw_states, local_scores, streams
+from skcrf.inference._draws import arrays_of, draw_states, local_scores, streams
 
 
 class ICM(Maximiser):
@@ -59,11 +59,12 @@ class ICM(Maximiser):
 
     def _find(self, graph, theta):
         x = theta.unary.argmax(axis=1)
-        n_iter, converged = _climb(graph, theta, self.max_sweeps, x)
+        every = np.ones(graph.n_examples, dtype=bool)
+        n_iter, converged = climb(graph, theta, every, self.max_sweeps, x)
         starts = np.tile(streams(self.random_state, 1), (graph.n_examples, 1))
         for _ in range(self.n_restarts):
             other = draw_states(graph, theta, starts)
-            more, reached = _climb(graph, theta, self.max_sweeps, other)
+            more, reached = climb(graph, theta, every, self.max_sweeps, other)
             better = score(graph, theta, other) > score(graph, theta, x)
             x = np.where(better[graph.node_example], other, x)
             n_iter, converged = n_iter + more, np.where(better, reached, converged)
@@ -71,18 +72,21 @@ class ICM(Maximiser):
 
 
 @kernel
-def _climb(graph, theta, max_sweeps, x):
-    """Change states as long as that raises the score; returns sweeps, and whether nothing more does."""
+def climb(graph, theta, wanted, max_sweeps, x):
+    """Change the states of single nodes as long as that raises the score, in the examples where it is wanted.
+
+    Returns sweeps, and whether nothing more is to be done.
+    """
     n_examples = len(graph.node_ptr) - 1
-    n_iter, converged = np.zeros(n_examples, np.int64), np.zeros(n_examples, np.bool_)
-    scores = np.empty(theta.unary.shape[1])
+    n_iter, converged = np.zeros(n_examples, np.int64), ~wanted
+    scores, arrays = np.empty(theta.unary.shape[1]), arrays_of(graph, theta)
     for example in range(n_examples):
         first, end = graph.node_ptr[example], graph.node_ptr[example + 1]
         while n_iter[example] < max_sweeps and not converged[example]:
             n_iter[example] += 1
             converged[example] = True
             for node in graph.node_order[first:end]:
-                local_scores(graph, theta, node, x, scores)
+                local_scores(arrays, node, x, scores)
                 best = np.argmax(scores)
                 if scores[best] > scores[x[node]]:
                     x[node], converged[example] = best, False

@@ -33,6 +33,11 @@ class Tree(MessagePassing):
     exact_on = "forest"
     _engines = {"pairwise": ForestEngine}
 
+    def forward(self, graph, theta, tau=None, *, edges=False, tape=False, start=None):
+        beliefs = super().forward(graph, theta, tau, edges=edges, tape=tape, start=start)
+        maximised = self.task_of(graph, tau)[0] == "max"
+        return beliefs._replace(bound=beliefs.log_z) if maximised else beliefs
+
     def backward(self, beliefs, d_mu=None, d_edge_mu=None, d_log_z=None):
         return backward_in_parts(beliefs, d_mu, d_edge_mu, d_log_z, exact_backward)
 
