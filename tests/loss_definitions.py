@@ -191,10 +191,11 @@ def difference(clamped):
 
 
 def costs(theta, y, cost=1.0):
-    """Potentials with what is wrong with each state of a labelled node."""
+    """Potentials with what each state costs at labelled nodes: by nodes, or by right and wrong ones."""
     unary = theta.unary.copy()
     for i in np.flatnonzero(y >= 0):
-        unary[i] += [0.0 if x == y[i] else np.resize(cost, len(y))[i] for x in range(unary.shape[1])]
+        own = cost[y[i]] if np.ndim(cost) == 2 else np.full(unary.shape[1], np.resize(cost, len(y))[i])
+        unary[i] += [0.0 if x == y[i] else own[x] for x in range(unary.shape[1])]
     return theta._replace(unary=unary)
 
 

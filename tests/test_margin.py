@@ -5,6 +5,7 @@ import pytest
 import reference
 import zoo
 from derivatives import check_gradient
+from loss_definitions import TEMPERATURES as OF_LOSSES
 from loss_definitions import by_example, unified, wrapped
 from numpy.testing import assert_allclose
 
@@ -106,6 +107,39 @@ def test_costs_are_those_of_the_labels(seed):
     cost = rng.uniform(0.0, 3.0, size=BATCH.n_nodes)
     expected = unified(BATCH, theta, y, 0.0, 0.0, cost)
     assert_allclose(value_of(Hinge(), theta, y, site_weight=cost), expected, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", OF_LOSSES)
+def test_costs_may_depend_on_what_is_predicted(name, seed):
+    """Any loss that is a sum over sites, of labels that have an order here."""
+    loss = LOSSES[name](cost=np.abs(np.subtract.outer(range(3), range(3))))
+    theta, y, rng = problem(seed, hidden=0.5 if loss.hidden_labels else 0.0, n_states=3)
+    expected = unified(BATCH, theta, y, *OF_LOSSES[name], loss.cost)
+    assert_allclose(value_of(loss, theta, y), expected, rtol=1e-12, atol=1e-12)
+    assert (np.abs(expected - value_of(LOSSES[name](), theta, y)) > 0.1).any()
+    weight = rng.uniform(0.2, 3.0, size=BATCH.n_nodes)
+    heavier = augmented(theta, weight[:, None] * loss.cost[y], y)
+    expected = unified(BATCH, heavier, y, *OF_LOSSES[name], 0.0)
+    assert_allclose(value_of(loss, theta, y, site_weight=weight), expected, rtol=1e-12, atol=1e-12)
+
+
+def augmented(theta, cost, y):
+    return theta._replace(unary=theta.unary + np.where(y[:, None] >= 0, cost, 0.0))
+
+
+@pytest.mark.parametrize(
+    "cost, message",
+    [
+        (np.zeros((3, 3)), r"cost has shape \(3, 3\), expected \(2, 2\): a row for each right label"),
+        ([[0.0, 1.0], [-1.0, 0.0]], r"cost must be finite, at least 0"),
+        ([[0.0, np.nan], [1.0, 0.0]], r"cost must be finite"),
+        (np.ones((2, 2)), r"0 on its diagonal"),
+    ],
+)
+def test_costs_that_are_none(cost, message, seed):
+    theta, y, _ = problem(seed, hidden=0.0)
+    with pytest.raises(ValueError, match=message):
+        value_of(Hinge(cost=cost), theta, y)
 
 
 def test_the_gradient_is_the_difference_of_two_configurations(seed):

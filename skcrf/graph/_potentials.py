@@ -63,7 +63,7 @@ def clamp(theta, y):
 
 
 def augment(theta, y, cost=1.0):
-    """Add the Hamming loss of each state to the potentials, as max-margin learning asks.
+    """Add what each state costs to the potentials, as max-margin learning asks: by default the Hamming loss.
 
     Parameters
     ----------
@@ -71,8 +71,8 @@ def augment(theta, y, cost=1.0):
         Potentials.
     y : ndarray of shape (n_nodes,)
         Labels, -1 where there is none; nothing is added there.
-    cost : float or ndarray of shape (n_nodes,), default=1.0
-        What a wrong label costs.
+    cost : float or ndarray of shape (n_nodes,) or (n_nodes, n_states), default=1.0
+        What a wrong label costs, or each of them.
 
     Returns
     -------
@@ -80,7 +80,8 @@ def augment(theta, y, cost=1.0):
         New unary potentials, the same tables.
     """
     wrong = (y[:, None] >= 0) & (y[:, None] != np.arange(theta.unary.shape[1]))
-    return theta._replace(unary=theta.unary + wrong * np.reshape(cost, (-1, 1)))
+    cost = cost if np.ndim(cost) == 2 else np.reshape(cost, (-1, 1))
+    return theta._replace(unary=theta.unary + wrong * cost)
 
 
 @singledispatch

@@ -10,6 +10,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from skcrf.graph import Potentials, augment, clamp, score, score_vjp, sum_by_example
 from skcrf.losses._base import BaseLoss
@@ -76,6 +77,21 @@ def labelled(graph, y):
         1 for those that have one, else 0: their loss is counted so often.
     """
     return (sum_by_example(y >= 0, graph.node_example, graph) > 0).astype(np.float64)
+
+
+def _costs(cost, y, n_states):
+    """What wrong labels cost: a number, or one for each state of each node."""
+    if np.ndim(cost) == 0:
+        return cost
+    table = np.asarray(cost, dtype=np.float64)
+    if table.shape != (n_states, n_states):
+        raise ValueError(
+            f"cost has shape {table.shape}, expected ({n_states}, {n_states}): a row for each right label, a "
+            "column for each that is predicted, in the order of the classes."
+        )
+    if not (np.isfinite(table).all() and (table >= 0).all() and not np.diagonal(table).any()):
+        raise ValueError("cost must be finite, at least 0, and 0 on its diagonal: right labels cost nothing.")
+    return table[y]  # of hidden labels any row, as nothing is added there
 
 
 def log_z_at(inference, graph, theta, tau, d_log_z, **inner):
@@ -154,13 +170,13 @@ class Augmented(NamedTuple):
         Temperature of labelled sites.
     eps_h : float
         Temperature of hidden sites, which are summed out (or maximised) first.
-    cost : float
-        What a wrong label costs.
+    cost : float or array-like of shape (n_states, n_states)
+        What a wrong label costs, or each instead of each right one.
     """
 
     eps_y: float
     eps_h: float
-    cost: float = 1.0
+    cost: ArrayLike = 1.0
 
     needs = frozenset({"log_z"})
     half = "convex"
@@ -173,7 +189,9 @@ class Augmented(NamedTuple):
 
     def __call__(self, inference, graph, theta, y, site_weight=None):
         """Evaluate, as a loss does."""
-        cost = self.cost * (1.0 if site_weight is None else site_weight)
+        cost = _costs(self.cost, y, theta.unary.shape[1])
+        if site_weight is not None:
+            cost = cost * np.reshape(site_weight, (-1,) + (1,) * (np.ndim(cost) - 1))
         theta, counts = augment(theta, y, cost), labelled(graph, y)
         if self.eps_y == self.eps_h:
             return log_z_at(inference, graph, theta, self.eps_y, counts)

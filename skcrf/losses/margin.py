@@ -11,11 +11,15 @@ from skcrf.losses._differences import Augmented, Clamped, DifferenceLoss
 class MarginLoss(DifferenceLoss):
     """A difference of log-partition functions at two temperatures, the first with costs: P16 Eq 4.6.
 
-    A subclass has the attribute `cost` unless it is 1.
+    A subclass has the attribute `cost`.
     """
 
+    _parameter_constraints = {"cost": [Interval(Real, 0, None, closed="left"), "array-like"]}
+
     site_costs = True
-    cost = 1.0
+
+    def __init__(self, cost=1.0):
+        self.cost = cost
 
     @property
     @abstractmethod
@@ -38,9 +42,15 @@ class Hinge(MarginLoss):
 
     The best score of any labels, with what is wrong in them added, minus the score of the right ones. Never
     below the cost of the labels that the best configuration predicts, where inference is exact. A wrong label
-    costs 1, or the weight of the right one by `class_weight`. Convex, with kinks: take optimizer
-    "subgradient" or "frank_wolfe". Labels must be known; those of a whole example may be hidden, which then
-    does not count.
+    costs 1, or what `cost` and `class_weight` say. Convex, with kinks: take optimizer "subgradient" or
+    "frank_wolfe". Labels must be known; those of a whole example may be hidden, which then does not count.
+
+    Parameters
+    ----------
+    cost : float or array-like of shape (n_classes, n_classes), default=1.0
+        What a wrong label costs; or what each costs, in columns, instead of each right one, in rows, zeros
+        on the diagonal: any loss that is a sum over sites. Times the weight of the right label where there
+        are class weights.
 
     See Also
     --------
@@ -73,6 +83,13 @@ class LatentHinge(MarginLoss):
     it is not convex, but a difference of convex functions: take optimizer "cccp" or "subgradient". A hidden
     label that might well be another is taken for certain; see `MarginalHinge`.
 
+    Parameters
+    ----------
+    cost : float or array-like of shape (n_classes, n_classes), default=1.0
+        What a wrong label costs; or what each costs, in columns, instead of each right one, in rows, zeros
+        on the diagonal: any loss that is a sum over sites. Times the weight of the right label where there
+        are class weights.
+
     See Also
     --------
     MarginalHinge : Hidden labels are summed out.
@@ -101,6 +118,13 @@ class MarginalHinge(MarginLoss):
     As `Hinge`, with scores that are logarithms of sums over the hidden labels, so that what is not certain of
     them is accounted for. Never below the cost of the labels that marginal MAP predicts, where inference is
     exact. A difference of convex functions: take optimizer "cccp" or "subgradient".
+
+    Parameters
+    ----------
+    cost : float or array-like of shape (n_classes, n_classes), default=1.0
+        What a wrong label costs; or what each costs, in columns, instead of each right one, in rows, zeros
+        on the diagonal: any loss that is a sum over sites. Times the weight of the right label where there
+        are class weights.
 
     See Also
     --------
@@ -145,8 +169,8 @@ class Unified(MarginLoss):
         Temperature of the hidden labels, from 0 to 1. Where it is not `eps_y`, which is above 0, an inference
         that has not the task "tempered" is asked for every configuration of the known labels of an example,
         4096 at most.
-    cost : float, default=1.0
-        What a wrong label costs; 0 for no margin. Times its weight where there are class weights.
+    cost : float or array-like of shape (n_classes, n_classes), default=1.0
+        As for `Hinge`; 0 for no margin.
 
     See Also
     --------
@@ -167,13 +191,13 @@ class Unified(MarginLoss):
     _parameter_constraints = {
         "eps_y": [Interval(Real, 0, 1, closed="both")],
         "eps_h": [Interval(Real, 0, 1, closed="both")],
-        "cost": [Interval(Real, 0, None, closed="left")],
+        **MarginLoss._parameter_constraints,
     }
 
     def __init__(self, eps_y=1.0, eps_h=1.0, cost=1.0):
+        super().__init__(cost)
         self.eps_y = eps_y
         self.eps_h = eps_h
-        self.cost = cost
 
     @classmethod
     def mllr(cls):
