@@ -240,7 +240,7 @@ def test_not_converging_is_told_by_example(loss, name, labelled, seed):
     assert takes(loss, graph)
     theta = zoo.attractive(graph, 2, np.random.default_rng(seed), strength=3.0)
     y = np.full(graph.n_nodes, -1)
-    y[: 3 + labelled] = 1
+    y[: 3 + (labelled if LOSSES[loss].hidden_labels else 6)] = 1
     value, gradient, converged = LOSSES[loss]()(
         wrapped(INFERENCE[name], max_iter=2, tol=1e-13), graph, theta, y
     )

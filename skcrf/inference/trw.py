@@ -59,6 +59,7 @@ class TRW(MessagePassing):
         **PASSING,
     }
 
+    tasks = frozenset({"sum", "max", "mixed"})
     layouts = frozenset({"pairwise", "factor"})
     exact_on = "forest"
     bound = "upper"

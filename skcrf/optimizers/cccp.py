@@ -7,8 +7,9 @@ from sklearn.utils._param_validation import Interval
 
 from skcrf._registry import resolve
 from skcrf.optimizers._base import BaseOptimizer
+from skcrf.optimizers.bundle import Bundle
 from skcrf.optimizers.lbfgs import LBFGS
-from skcrf.optimizers.subgradient import Subgradient
+
 
 
 class CCCP(BaseOptimizer):
@@ -22,7 +23,7 @@ class CCCP(BaseOptimizer):
     ----------
     inner : str, BaseOptimizer or None, default=None
         By name or as an instance, what minimises the convex function of each iteration. None is L-BFGS where
-        that function is smooth, else `Subgradient` that keeps the lowest objective.
+        that function is smooth, else `Bundle`.
     inner_iter : int, default=50
         Iterations of it at most.
 
@@ -63,7 +64,7 @@ class CCCP(BaseOptimizer):
 
     def minimize(self, objective, w, *, max_iter, tol, callback, rng):
         convex, concave = objective.split()
-        suited = LBFGS() if convex.smooth else Subgradient(best="value")
+        suited = LBFGS() if convex.smooth else Bundle()
         inner = suited if self.inner is None else self._chosen()
         value, nit, success = objective(w)[0], 0, False
         message = f"reached max_iter={max_iter}"
