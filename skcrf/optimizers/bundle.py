@@ -17,11 +17,14 @@ _FACTOR = 10.0
 class Bundle(BaseOptimizer):
     """The proximal bundle method: minimises what has kinks, without a learning rate.
 
-    Every evaluation gives a plane, which is below the objective where that is convex. The next one is
-    at the minimum of the highest of these planes plus a penalty of far steps. Where the objective is lower
-    there by some of what the planes promised, it is the new centre; else its plane tells why not.
-    The penalty adapts to how well they do. An iteration is an evaluation. Stops when the planes promise no
-    more than `tol`.
+    For convex objectives, which are nowhere below the planes that evaluations give. The next one is at the
+    minimum of the highest plane plus a penalty of far steps. Where the objective is lower there by some of
+    what the planes promised, it is the new centre; else its plane tells why not. The penalty adapts to how
+    well they do. An iteration is an evaluation. Stops when the planes promise no more than `tol`.
+
+    A maximum that inference failed to find is one that it may find at other weights: of a value that is below
+    a plane, the plane is believed. For losses that are not convex, take `CCCP`, of which this is the inner
+    optimizer.
 
     Parameters
     ----------
@@ -55,7 +58,7 @@ class Bundle(BaseOptimizer):
 
     def minimize(self, objective, w, *, max_iter, tol, callback, rng):
         value, slope = objective(w)
-        planes = _Planes(slope, self.memory)
+        planes = _Planes(value, slope, self.memory)
         # The first step would bring an objective that is linear to zero, below which losses do not go.
         penalty = _Penalty(slope @ slope / max(abs(value), tol, np.finfo(np.float64).tiny))
         nit, success, message = 0, False, f"reached max_iter={max_iter}"
@@ -64,29 +67,28 @@ class Bundle(BaseOptimizer):
             if promised <= tol:
                 success, message = True, f"no step promises more than tol={tol}"
                 break
-            found, slope = objective(w + step)
-            nit += 1
-            gained, error = value - found, value - found + slope @ step
-            if gained >= _SERIOUS * promised:
-                planes.move(step, gained)
-                w, value, error = w + step, found, 0.0
-            planes.add(slope, error)
+            error = planes.add(step, *objective(w + step))
+            gained = planes.value - planes.highest(step)
             penalty.adapt(gained, promised, error)
-            if callback(w, value):
+            nit += 1
+            if gained >= _SERIOUS * promised:
+                planes.move(step)
+                w = w + step
+            if callback(w, planes.value):
                 message = "stopped by a callback"
                 break
-        return OptimizeResult(x=w, fun=value, nit=nit, success=success, message=message)
+        return OptimizeResult(x=w, fun=planes.value, nit=nit, success=success, message=message)
 
 
 class _Penalty:
     """The penalty of far steps, half of `size` times their squared length: Kiwiel's Procedure 2.2."""
 
     def __init__(self, size):
-        self.size = self.least = size
-        self.least *= 1e-10
+        self.size, self.least = size, 1e-10 * size
         self.turn = 0  # successes in a row, or failures if below 0
 
     def adapt(self, gained, promised, error):
+        """Change it by what a step gained, and how far the plane found there is below the centre."""
         fitted = 2.0 * self.size * (1.0 - gained / promised)  # of a parabola through what was found
         size, before = self.size, self.turn
         if gained >= _SERIOUS * promised:
@@ -97,7 +99,7 @@ class _Penalty:
             size = max(size, self.size / _FACTOR, self.least)
             self.turn = max(before + 1, 1) if size == self.size else 1
         else:
-            if error > max(promised, 0.0) and before < -3 or error > _FACTOR * promised:
+            if (error > promised and before < -3) or error > _FACTOR * promised:
                 size = fitted
             size = min(max(size, self.size), _FACTOR * self.size)
             self.turn = min(before - 1, -1) if size == self.size else -1
@@ -105,12 +107,15 @@ class _Penalty:
 
 
 class _Planes:
-    """Planes below a function: slopes, and how far each is below the value at the centre."""
+    """Planes below a convex function: slopes, and how far each is below the value at the centre.
 
-    def __init__(self, slope, memory):
+    That value is where the highest plane is: an evaluation that is not exact may have found less.
+    """
+
+    def __init__(self, value, slope, memory):
+        self.value, self.memory = value, memory
         self.slopes, self.errors, self.shares = slope[None], np.zeros(1), np.ones(1)
         self.products = self.slopes @ self.slopes.T
-        self.memory = memory
 
     def lowest(self, penalty):
         """Find the step to the minimum of the highest plane plus the penalty, and what it promises to gain.
@@ -121,27 +126,41 @@ class _Planes:
         step = -(self.shares @ self.slopes) / penalty
         return step, penalty * (step @ step) + self.shares @ self.errors
 
-    def move(self, step, gained):
-        """Move the centre. Planes above the function there, which is not convex, are lowered to it."""
-        self.errors = np.maximum(self.errors - gained - self.slopes @ step, 0.0)
+    def highest(self, step):
+        """Tell where the highest plane is, a step from the centre."""
+        return self.value + np.max(self.slopes @ step - self.errors)
 
-    def add(self, slope, error):
-        """Add a plane. Where there are too many, those that count least become one, their mean."""
+    def move(self, step):
+        """Move the centre."""
+        value = self.highest(step)
+        self.errors += value - self.value - self.slopes @ step
+        self.value = value
+
+    def add(self, step, value, slope):
+        """Add the plane that was found a step from the centre; tell how far it is below the value there."""
         if len(self.errors) >= self.memory:
-            order = np.argsort(self.shares)
-            least, kept = order[:2], np.sort(order[2:])
-            weights = self.shares[least] if self.shares[least].sum() > 0 else np.ones(2)
-            mean = np.average(self.slopes[least], axis=0, weights=weights)
-            mean_error = np.average(self.errors[least], weights=weights)
-            self.slopes = np.vstack([self.slopes[kept], mean])
-            self.errors = np.append(self.errors[kept], mean_error)
-            self.shares = np.append(self.shares[kept], self.shares[least].sum())
-            self.products = self.slopes @ self.slopes.T
+            self._merge()
+        error = self.value - value + slope @ step
         self.slopes = np.vstack([self.slopes, slope])
-        self.errors = np.append(self.errors, max(error, 0.0))
+        self.errors = np.append(self.errors, error)
         self.shares = np.append(self.shares, 0.0)
         self.products = np.pad(self.products, (0, 1))
         self.products[-1] = self.products[:, -1] = self.slopes @ slope
+        if error < 0:
+            self.value, self.errors = self.value - error, self.errors - error
+        return error
+
+    def _merge(self):
+        """Replace the two planes that count least by their mean."""
+        least, kept = np.split(np.argsort(self.shares), [2])
+        weights = self.shares[least] if self.shares[least].any() else np.ones(2)
+        mean, error = (
+            np.average(part[least], axis=0, weights=weights) for part in (self.slopes, self.errors)
+        )
+        self.slopes = np.vstack([self.slopes[kept], mean])
+        self.errors = np.append(self.errors[kept], error)
+        self.shares = np.append(self.shares[kept], self.shares[least].sum())
+        self.products = self.slopes @ self.slopes.T
 
 
 def simplex_minimum(products, linear, start, *, max_iter=2000, tol=1e-3):

@@ -72,7 +72,7 @@ class Subgradient(StepOptimizer):
     def minimize(self, objective, w, *, max_iter, tol, callback, rng):
         error_of = getattr(objective, "training_error", None) if self.best == "error" else None
         value, gradient = objective(w)
-        kept = _Kept(w, value, None if error_of is None else error_of(w), tol)
+        kept = Kept(w, value, None if error_of is None else error_of(w), tol)
         if np.abs(gradient).max() <= tol:
             return OptimizeResult(x=w, fun=value, nit=0, success=True, message="the gradient is zero")
         state, nit, success = self.start(w), 0, False
@@ -105,8 +105,18 @@ class Subgradient(StepOptimizer):
         return w, (step, mean + 2.0 / (step + 1) * (w - mean))
 
 
-class _Kept:
-    """The best weights so far, by error, then by value; and for how long there was no improvement."""
+class Kept:
+    """The best weights so far, by error, then by value; and for how long there was no improvement.
+
+    Parameters
+    ----------
+    w : ndarray of shape (n_weights,)
+        Weights to start from.
+    value, error : float
+        Objective and training error there; None for errors that are not known.
+    tol : float
+        What counts as an improvement.
+    """
 
     def __init__(self, w, value, error, tol):
         self.w, self.value, self.error = w, value, error
@@ -114,13 +124,22 @@ class _Kept:
         self.tol, self.since, self.n_offers, self.nit = tol, 0, 0, 0
 
     def offer(self, w, value, error):
+        """Keep weights if they are better than those before.
+
+        Parameters
+        ----------
+        w : ndarray of shape (n_weights,)
+            Weights.
+        value, error : float
+            Objective and training error there.
+        """
         self.n_offers += 1
         self.since += 1
         for i, found in enumerate((value, value if error is None else error)):
             if found < self.lowest[i] - self.tol:
                 self.lowest[i], self.since = found, 0
-        if (value if error is None else error, value) < (self.lowest_error(), self.value):
+        if (value if error is None else error, value) < (self._lowest_error(), self.value):
             self.w, self.value, self.error, self.nit = w, value, error, self.n_offers
 
-    def lowest_error(self):
+    def _lowest_error(self):
         return self.value if self.error is None else self.error
