@@ -9,7 +9,7 @@ from loss_definitions import TEMPERATURES as OF_LOSSES
 from loss_definitions import by_example, unified, wrapped
 from numpy.testing import assert_allclose
 
-from skcrf.graph import Potentials, chain, pack
+from skcrf.graph import Potentials, augment, chain, lattice, pack
 from skcrf.inference import INFERENCE
 from skcrf.losses import LOSSES, Hinge, LatentHinge, Likelihood, MarginalHinge, Unified
 
@@ -179,3 +179,28 @@ def test_what_is_refused():
             loss(wrapped(INFERENCE["bp"]), graph, theta, y)
     y[2:] = -1  # an example of which nothing is known does not count
     assert Hinge()(wrapped(INFERENCE["tree"]), graph, theta, y)[0][1] == 0.0
+
+
+@pytest.mark.parametrize(
+    "name, loss",
+    [
+        ("bp", Hinge()),
+        ("bp", LatentHinge()),
+        ("bp", MarginalHinge()),
+        ("icm", LatentHinge()),
+        ("trw", MarginalHinge()),
+    ],
+)
+def test_right_labels_are_always_a_candidate(name, loss, seed):
+    """A search that is too short finds maxima below the score of the right labels, but no loss is below 0."""
+    rng, graph = np.random.default_rng(seed), pack([lattice(6, 7)] * 6)
+    theta = zoo.attractive(graph, 3, rng, strength=2.0)
+    best = INFERENCE["trw_s"](max_iter=100).forward(graph, theta, 0.0).mu.argmax(axis=1)
+    y = np.where((rng.random(len(best)) < 0.8) & loss.hidden_labels, -1, best)
+    inference = wrapped(INFERENCE[name], **({} if name == "icm" else {"max_iter": 1}))
+    value, gradient, _ = loss(inference, graph, theta, y, site_weight=np.full(len(y), 0.1))
+    nothing = value == 0
+    assert (value >= 0).all() and nothing.any()
+    assert_allclose(gradient.unary[nothing[graph.node_example]], 0.0, rtol=0, atol=1e-12)
+    unaware = loss.convex._free(inference, graph, augment(theta, y, 0.1), y)[0]
+    assert (unaware < loss.concave(inference, graph, theta, y)[0]).any()

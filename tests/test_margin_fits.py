@@ -1,6 +1,7 @@
 """Fits by max-margin losses and approximate gradients: optimizers, decodings, hidden variables."""
 
 import warnings
+from copy import copy
 from itertools import product
 
 import numpy as np
@@ -122,6 +123,13 @@ def test_frank_wolfe_refuses_what_is_no_svm(chains):
         svm("cccp", loss="pseudolikelihood").fit(*chains)
 
 
+@pytest.mark.parametrize("inner", [n for n, method in OPTIMIZERS.items() if method.objectives != "any"])
+def test_cccp_refuses_inner_optimizers_that_are_not_for_it(chains, inner):
+    crf = ChainCRFClassifier(loss="latent_hinge", optimizer=CCCP(inner=inner))
+    with pytest.raises(ValueError, match=rf"inner='{inner}' is not for any convex function: .*'lbfgs'"):
+        crf.fit(*chains)
+
+
 @pytest.mark.parametrize("inner", [None, "lbfgs", Subgradient(best="value")])
 @pytest.mark.parametrize("loss", ["likelihood", "latent_hinge", "marginal_hinge", Unified(1.0, 1.0)])
 def test_cccp_never_goes_up(chains, loss, inner):
@@ -183,7 +191,7 @@ def test_interrupts_keep_the_best(chains, optimizer, monkeypatch):
     def interrupted(self, w, value, error=None):
         self.loss_curve.append(value)
         self._keep(w, value)
-        if len(self.loss_curve) == 3:
+        if len(self.loss_curve) == 2:
             raise KeyboardInterrupt
         return False
 
@@ -191,7 +199,7 @@ def test_interrupts_keep_the_best(chains, optimizer, monkeypatch):
     est = svm(optimizer, tol=0.0)
     with pytest.warns(ConvergenceWarning, match="interrupted"):
         est.fit(*chains)
-    assert est.n_iter_ == 3 and est.coef_.any() and not est.converged_
+    assert est.n_iter_ == 2 and est.coef_.any() and not est.converged_
 
 
 # ------------------------------------------------------------------------------------------- estimators
@@ -348,3 +356,49 @@ def test_hidden_variables_that_are_refused(latent):
     ):
         GraphCRFClassifier("tree", decoding="marginal_map").fit(X, Y)
     assert set(DECODINGS) == {"mpm", "map", "marginal_map"}
+
+
+# ------------------------------------------------------------------------------------------- lattices
+
+
+@pytest.fixture(scope="module")
+def bands():
+    """Images of three bands under strong noise, most labels hidden."""
+    rng, truth = np.random.RandomState(0), np.repeat([0, 2, 1], 4)[None] + np.zeros((6, 1), dtype=int)
+    X = [(truth + rng.normal(scale=1.2, size=truth.shape))[..., None] for _ in range(3)]
+    return X, [np.ma.masked_array(truth, rng.rand(*truth.shape) < 0.6) for _ in X], truth
+
+
+@pytest.mark.parametrize("loss", ["latent_hinge", "marginal_hinge"])
+@pytest.mark.parametrize("inference", ["bp", "trw"])
+def test_lattices_with_hidden_labels_end_no_worse_than_they_start(bands, inference, loss):
+    X, Y, truth = bands
+    start = quietly(GridCRFClassifier(symmetric=True, alpha=0.01, max_iter=20), X, Y)
+    est = GridCRFClassifier(inference, loss, optimizer=CCCP(inner_iter=30), symmetric=True, init=start)
+    est = quietly(est.set_params(alpha=0.01, max_iter=2), X, Y)
+    assert min(est.loss_curve_) >= 0
+    begun = copy(est)
+    begun.coef_, begun.intercept_, begun.edge_coef_ = start.coef_, start.intercept_, start.edge_coef_
+    assert est.score(X, Y) >= begun.score(X, Y)
+    if inference == "trw":
+        assert est.score(X, [truth] * 3) > 0.85
+
+
+def test_bundle_believes_planes_more_than_values_that_are_too_low():
+    """An evaluation that misses the highest of some planes finds it elsewhere."""
+    slopes, heights = np.array([[1.0, 0.5], [-1.0, 0.5], [0.0, -2.0]]), np.array([0.0, 0.2, 0.1])
+
+    def value(w, missed=()):
+        planes = slopes @ w + heights
+        best = max(set(range(3)) - set(missed), key=planes.__getitem__)
+        return planes[best], slopes[best]
+
+    def careless(w):
+        return value(w, missed=(2,) if w[1] > -0.5 else ())
+
+    how = {"max_iter": 100, "tol": 1e-6, "callback": lambda w, value: False, "rng": None}
+    expected = OPTIMIZERS["bundle"]().minimize(value, np.ones(2), **how)
+    found = OPTIMIZERS["bundle"](memory=3).minimize(careless, np.ones(2), **how)
+    assert expected.success and expected.fun == pytest.approx(0.1, abs=1e-5)
+    assert found.success and found.fun == pytest.approx(0.1, abs=1e-5)
+    assert_allclose(found.x, expected.x, atol=1e-4)

@@ -41,12 +41,10 @@ class ChainEngine(PairwiseEngine):
 
     def _decode(self, state):
         """Choose configurations by messages; keep those that are better, and the bound if it is lower."""
-        messages = self.messages(state)
-        bound = read_dual(self.graph, self.theta, self.rho, messages, self.inward, True)
-        # A node has as much of a message as its edge counts.
-        messages *= np.repeat(self.rho, 2)[:, None]
+        bound = read_dual(self.graph, self.theta, self.rho, self.messages(state), self.inward, True)
+        weighted = self.weighted(state)
         for order in self.orders:
-            x = decode(self.graph, self.theta, messages, order)
+            x = decode(self.graph, self.theta, weighted, order)
             value = score(self.graph, self.theta, x)
             better = (value > self.value)[self.graph.node_example]
             self.best = x if self.best is None else np.where(better, x, self.best)

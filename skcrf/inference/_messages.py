@@ -106,16 +106,7 @@ class MessagePassing(BaseInference):
         theta = canonical(theta)
         _refuse_unspoken(graph, theta)
         if task == "mixed":
-            chosen, n_iter, converged = self._choose(graph, theta, tau == 0)
-            try:
-                beliefs = self.forward(graph, clamp(theta, chosen), 1.0, edges=edges, tape=tape)
-            except ValueError as error:
-                name = type(self).__name__
-                raise ValueError(
-                    f"What {name} chose where it maximises leaves nothing possible: raise max_iter or use "
-                    f"'exact'. ({error})"
-                ) from error
-            return beliefs._replace(n_iter=beliefs.n_iter + n_iter, converged=beliefs.converged & converged)
+            return self._marginal_map(graph, theta, tau == 0, edges=edges, tape=tape)
         maximise, plan = task == "max", self._plan(graph)
         if maximise:  # which leaves no nan
             check_possible(graph, (theta.unary > -np.inf).any(axis=1))
@@ -147,15 +138,47 @@ class MessagePassing(BaseInference):
         check_possible(plan.graph, ~np.isnan(beliefs.mu[:, 0]))
         return beliefs
 
+    def _marginal_map(self, graph, theta, maximised, **asked):
+        """Choose the states of some nodes, and sum the others out given them.
+
+        Mixed-product messages settle on a choice early, which on loopy graphs may be a bad one; max-product
+        messages choose what is best together with the others. The choice that leaves the larger sum is kept.
+        """
+        chosen, *how = self._choose(graph, theta, maximised)
+        found = self._given(graph, theta, chosen, *how, **asked)
+        best = self.forward(graph, theta, 0.0)
+        other = np.where(maximised, best.mu.argmax(axis=1), -1)
+        other = np.where((best.log_z > -np.inf)[graph.node_example], other, chosen)
+        if np.array_equal(other, chosen):
+            return found
+        together = self._given(graph, theta, other, best.n_iter, best.converged, **asked)
+        better = together.log_z > found.log_z
+        if better.all() or not better.any():
+            return together if better.any() else found
+        how = (np.where(better, *pair) for pair in zip((best.n_iter, best.converged), how, strict=True))
+        return self._given(graph, theta, np.where(better[graph.node_example], other, chosen), *how, **asked)
+
+    def _given(self, graph, theta, chosen, n_iter, converged, **asked):
+        """Sum nodes out given the states of others: what their choice took counts too."""
+        try:
+            beliefs = self.forward(graph, clamp(theta, chosen), 1.0, **asked)
+        except ValueError as error:
+            name = type(self).__name__
+            raise ValueError(
+                f"What {name} chose where it maximises leaves nothing possible: raise max_iter or use "
+                f"'exact'. ({error})"
+            ) from error
+        return beliefs._replace(n_iter=beliefs.n_iter + n_iter, converged=beliefs.converged & converged)
+
     def _choose(self, graph, theta, maximised):
         """Choose the states of some nodes by mixed-product messages; -1 at the others, which are summed out.
 
         Also tells the iterations of each example and whether they converged.
         """
-        if graph.layout == "pairwise":
-            graph = as_factors(graph, theta.unary.shape[1])
-            theta = theta._replace(tables=theta.tables.reshape(-1))
         plan = self._plan(graph)
+        if graph.layout == "pairwise":
+            plan = plan._replace(graph=as_factors(graph, theta.unary.shape[1]))
+            theta = theta._replace(tables=theta.tables.reshape(-1))
         engine = FactorEngine(plan, theta, maximised)
         how = {"max_iter": plan.max_iter, "tol": plan.tol, "tape": False}
         trace = iterate(engine.step, engine.start(), graph.n_examples, **how)

@@ -353,4 +353,8 @@ class EdgeReader(ABC):
     def decode(self, state):
         """A configuration: on forests, a maximiser."""
         order, _, _ = breadth_first(self.graph)
-        return decode(self.graph, self.theta, self.messages(state), order)
+        return decode(self.graph, self.theta, self.weighted(state), order)
+
+    def weighted(self, state):
+        """Messages by their edges' weights: a node has as much of a message as its edge counts."""
+        return self.messages(state) * np.repeat(self.rho, 2)[:, None]

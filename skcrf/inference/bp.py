@@ -13,8 +13,9 @@ class BP(MessagePassing):
     iteration is enough, on a lattice an iteration sweeps right, left, down and up.
 
     Where some nodes are maximised and others summed out (`tau` is an array), messages to a node that is
-    summed out come from those states alone of maximised ones that are best by their own belief. Then the
-    maximised nodes are fixed, and beliefs and derivatives are those of the others given them.
+    summed out come from those states alone of maximised ones that are best by their own belief. What these
+    choose is tried beside what max-product messages do. Then the maximised nodes are fixed at the better
+    choice, and beliefs and derivatives are those of the others given them.
 
     Parameters
     ----------

@@ -20,7 +20,9 @@ class TRW(MessagePassing):
     """Tree-reweighted belief propagation, D13 section 3.3.
 
     Iterates Eq 18. With edge weights `rho` that are the edges' probabilities in a distribution over spanning
-    trees, its fixed point maximises a concave objective and its `log_z` is never below the true one.
+    trees, its fixed point maximises a concave objective and its `log_z` is never below the true one. Where it
+    maximises, or chooses the states of some nodes, a configuration is read from the messages as for `BP`, and
+    `log_z` is what it scores.
 
     Parameters
     ----------
@@ -59,6 +61,7 @@ class TRW(MessagePassing):
         **PASSING,
     }
 
+    tasks = frozenset({"sum", "max", "mixed"})
     layouts = frozenset({"pairwise", "factor"})
     exact_on = "forest"
     bound = "upper"

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from skcrf.graph import Potentials, augment, clamp, score, score_vjp, sum_by_example
+from skcrf.graph import Potentials, augment, clamp, scaled, score, score_vjp, sum_by_example
 from skcrf.losses._base import BaseLoss
 
 # Configurations of the labelled sites of an example that are enumerated at most.
@@ -130,6 +130,13 @@ def log_z_at(inference, graph, theta, tau, d_log_z, **inner):
     return hottest * beliefs.log_z, inference.backward(beliefs, d_log_z=d_log_z), beliefs.converged
 
 
+def _higher(graph, one, other):
+    """Take the higher of two answers for each example: each is (log_z, d_theta, converged)."""
+    wins = other[0] > one[0]
+    of_one, of_other = (scaled(graph, d, 1.0 * w) for d, w in ((one[1], ~wins), (other[1], wins)))
+    return np.maximum(one[0], other[0]), Potentials(*map(np.add, of_one, of_other)), one[2] & other[2]
+
+
 def _together(graph, parts):
     """Add answers of which each is for some examples: (examples, (log_z, d_theta, converged))."""
     (_, (log_z, d_theta, converged)), *others = parts
@@ -164,6 +171,9 @@ class Free(NamedTuple):
 class Augmented(NamedTuple):
     """log_z of the free field with what wrong labels cost, at two temperatures: P16 Eq 4.6, its first half.
 
+    Where labels are maximised the right ones are a candidate, whose score an inference that is not exact may
+    fail to reach: then it is theirs, P16 Eq 4.4 with slack at least 0.
+
     Attributes
     ----------
     eps_y : float
@@ -192,7 +202,14 @@ class Augmented(NamedTuple):
         cost = _costs(self.cost, y, theta.unary.shape[1])
         if site_weight is not None:
             cost = cost * np.reshape(site_weight, (-1,) + (1,) * (np.ndim(cost) - 1))
-        theta, counts = augment(theta, y, cost), labelled(graph, y)
+        theta = augment(theta, y, cost)
+        found = self._free(inference, graph, theta, y)
+        if self.eps_y > 0 or inference.exact_on == "any":
+            return found
+        return _higher(graph, found, Clamped(self.eps_h)(inference, graph, theta, y))
+
+    def _free(self, inference, graph, theta, y):
+        counts = labelled(graph, y)
         if self.eps_y == self.eps_h:
             return log_z_at(inference, graph, theta, self.eps_y, counts)
         # What is asked for an example must not depend on others in the batch: those without hidden sites

@@ -2,6 +2,7 @@
 
 from skcrf.optimizers._base import BaseOptimizer
 from skcrf.optimizers.adam import Adam
+from skcrf.optimizers.bundle import Bundle
 from skcrf.optimizers.cccp import CCCP
 from skcrf.optimizers.frank_wolfe import FrankWolfe
 from skcrf.optimizers.lbfgs import LBFGS
@@ -10,6 +11,7 @@ from skcrf.optimizers.subgradient import Subgradient
 
 OPTIMIZERS = {
     "adam": Adam,
+    "bundle": Bundle,
     "cccp": CCCP,
     "frank_wolfe": FrankWolfe,
     "lbfgs": LBFGS,
@@ -26,6 +28,7 @@ __all__ = [
     "AtOnce",
     "BaseOptimizer",
     "BaseSchedule",
+    "Bundle",
     "Doubling",
     "FrankWolfe",
     "Subgradient",

@@ -3,12 +3,13 @@
 from numbers import Integral
 
 from scipy.optimize import OptimizeResult
-from sklearn.utils._param_validation import Interval
+from sklearn.utils._param_validation import Interval, StrOptions
 
 from skcrf._registry import resolve
 from skcrf.optimizers._base import BaseOptimizer
+from skcrf.optimizers._kept import Kept
+from skcrf.optimizers.bundle import Bundle
 from skcrf.optimizers.lbfgs import LBFGS
-from skcrf.optimizers.subgradient import Subgradient
 
 
 class CCCP(BaseOptimizer):
@@ -16,15 +17,19 @@ class CCCP(BaseOptimizer):
 
     An iteration replaces what is subtracted by its tangent, which hidden labels in their present light are,
     and minimises the rest, which is convex. No iteration makes the objective worse, where inference is exact
-    and the inner optimizer does its work. Stops when one brings no more than `tol`.
+    and the inner optimizer does its work. Stops when one changes it by no more than `tol`.
 
     Parameters
     ----------
     inner : str, BaseOptimizer or None, default=None
         By name or as an instance, what minimises the convex function of each iteration. None is L-BFGS where
-        that function is smooth, else `Subgradient` that keeps the lowest objective.
+        that function is smooth, else `Bundle`.
     inner_iter : int, default=50
         Iterations of it at most.
+    best : {"error", "last"} or None, default=None
+        Which weights are kept: those of the least training error with the inference of `predict`, the start
+        among them, or the last. None is "error" where the convex function has kinks: there an inference that
+        is not exact may find too low an objective.
 
     See Also
     --------
@@ -42,14 +47,16 @@ class CCCP(BaseOptimizer):
     _parameter_constraints = {
         "inner": [BaseOptimizer, str, None],
         "inner_iter": [Interval(Integral, 1, None, closed="left")],
+        "best": [StrOptions({"error", "last"}), None],
     }
 
     objectives = "difference"
     general = False
 
-    def __init__(self, inner=None, inner_iter=50):
+    def __init__(self, inner=None, inner_iter=50, best=None):
         self.inner = inner
         self.inner_iter = inner_iter
+        self.best = best
 
     @property
     def batch_size(self):
@@ -59,28 +66,40 @@ class CCCP(BaseOptimizer):
     def _chosen(self):
         from skcrf.optimizers import OPTIMIZERS  # known once all methods are
 
-        return resolve(OPTIMIZERS, self.inner, name="inner")
+        inner = resolve(OPTIMIZERS, self.inner, name="inner")
+        if inner.objectives != "any":
+            able = sorted(name for name, method in OPTIMIZERS.items() if method.objectives == "any")
+            raise ValueError(f"inner={self.inner!r} is not for any convex function: take one of {able}.")
+        return inner
 
     def minimize(self, objective, w, *, max_iter, tol, callback, rng):
         convex, concave = objective.split()
-        suited = LBFGS() if convex.smooth else Subgradient(best="value")
+        suited = LBFGS() if convex.smooth else Bundle()
         inner = suited if self.inner is None else self._chosen()
+        judged = self.best == "error" or (self.best is None and not convex.smooth)
+        error_of = getattr(objective, "training_error", _unknown) if judged else _unknown
         value, nit, success = objective(w)[0], 0, False
-        message = f"reached max_iter={max_iter}"
+        kept, message = Kept(w, value, error_of(w), tol), f"reached max_iter={max_iter}"
         while nit < max_iter and not success:
             surrogate = _Tangent(convex, w, *concave(w))
-            found = inner.minimize(surrogate, w, max_iter=self.inner_iter, tol=tol, callback=_never, rng=rng)
-            before, (new_value, _) = value, objective(found.x)
+            # Where inference is not exact it is the inner optimizer that knows best, not the value.
+            w = inner.minimize(surrogate, w, max_iter=self.inner_iter, tol=tol, callback=_never, rng=rng).x
+            before, (value, _) = value, objective(w)
             nit += 1
-            success = bool(before - new_value <= tol)
-            if new_value <= before:
-                w, value = found.x, new_value
-            if callback(w, value):
+            success = bool(abs(before - value) <= tol)
+            error = error_of(w)
+            kept.offer(w, value, error)
+            if callback(w, value, **({} if error is None else {"error": error})):
                 success, message = False, "stopped by a callback"
                 break
         if success:
             message = f"the last iteration brought no more than tol={tol}"
-        return OptimizeResult(x=w, fun=value, nit=nit, success=success, message=message)
+        x, value = (kept.w, kept.value) if judged else (w, value)
+        return OptimizeResult(x=x, fun=value, nit=nit, success=success, message=message)
+
+
+def _unknown(w):
+    return None
 
 
 def _never(w, value, error=None):

@@ -6,6 +6,7 @@ import numpy as np
 from scipy.optimize import OptimizeResult
 from sklearn.utils._param_validation import Interval, StrOptions
 
+from skcrf.optimizers._kept import Kept
 from skcrf.optimizers._steps import StepOptimizer
 
 
@@ -72,7 +73,7 @@ class Subgradient(StepOptimizer):
     def minimize(self, objective, w, *, max_iter, tol, callback, rng):
         error_of = getattr(objective, "training_error", None) if self.best == "error" else None
         value, gradient = objective(w)
-        kept = _Kept(w, value, None if error_of is None else error_of(w), tol)
+        kept = Kept(w, value, None if error_of is None else error_of(w), tol)
         if np.abs(gradient).max() <= tol:
             return OptimizeResult(x=w, fun=value, nit=0, success=True, message="the gradient is zero")
         state, nit, success = self.start(w), 0, False
@@ -103,24 +104,3 @@ class Subgradient(StepOptimizer):
         step, mean = state[0] + 1, state[1]
         w = w - self.learning_rate / step**self.decay * gradient
         return w, (step, mean + 2.0 / (step + 1) * (w - mean))
-
-
-class _Kept:
-    """The best weights so far, by error, then by value; and for how long there was no improvement."""
-
-    def __init__(self, w, value, error, tol):
-        self.w, self.value, self.error = w, value, error
-        self.lowest = [value, value if error is None else error]
-        self.tol, self.since, self.n_offers, self.nit = tol, 0, 0, 0
-
-    def offer(self, w, value, error):
-        self.n_offers += 1
-        self.since += 1
-        for i, found in enumerate((value, value if error is None else error)):
-            if found < self.lowest[i] - self.tol:
-                self.lowest[i], self.since = found, 0
-        if (value if error is None else error, value) < (self.lowest_error(), self.value):
-            self.w, self.value, self.error, self.nit = w, value, error, self.n_offers
-
-    def lowest_error(self):
-        return self.value if self.error is None else self.error

@@ -1,0 +1,121 @@
+"""
+Learn from few labels
+=====================
+
+Most pixels of a training image may have no label. Losses differ in what they do with these: the marginal
+structured SVM ("marginal_hinge") and the hidden CRF ("likelihood") sum over what they might be, the latent
+structured SVM ("latent_hinge") takes the best guess for the truth, and "univariate_logistic" judges the
+labelled pixels alone. The setting is that of Ping (2016, Figure 4.5), with fewer images.
+"""
+
+# %%
+# The data
+# --------
+#
+# An image of 20 x 40 pixels with five labels, seen through Gaussian noise of variance 5. The feature of a
+# pixel is its intensity, beside an intercept. Labels are hidden at random: of 95 % missing ones, 40 an image
+# are left.
+
+import numpy as np
+
+rows, columns = np.mgrid[:20, :40]
+truth = np.where(columns < 20, 1, 2) + np.where(rows < 10, 0, 2)
+truth[np.hypot(rows - 9.5, columns - 19.5) < 6] = 5
+rng = np.random.default_rng(0)
+
+
+def observe(n_images):
+    """Make noisy images, with one feature a pixel."""
+    return [(truth + rng.normal(scale=np.sqrt(5), size=truth.shape))[..., None] - 3 for _ in range(n_images)]
+
+
+X_train, X_test = observe(2), observe(5)
+Y_test = [truth] * len(X_test)
+chances = [rng.random(truth.shape) for _ in X_train]
+
+
+def labelled(missing):
+    """Hide labels of a fraction of the pixels; those that are hidden stay so when more are."""
+    return [np.ma.masked_array(truth, chance < missing) for chance in chances]
+
+
+# %%
+# Fit
+# ---
+#
+# Nothing is tuned. The ridge is that of C = 1 in the thesis: 1 by the number of training labels. Messages
+# are tree-reweighted, also where they maximise: on a lattice that is coupled so strongly, those of belief
+# propagation miss the best labels, and a margin loss sees no fault where no wrong labels are found. The
+# log_z of the likelihood is a bound where messages converge, so there they do. Margin losses have more than
+# one minimum where labels are hidden: they start from the model of "univariate_logistic", and optimizer
+# "cccp" keeps the weights of the least training error.
+
+import warnings
+
+from sklearn.exceptions import ConvergenceWarning
+
+from skcrf import GridCRFClassifier
+from skcrf.inference import TRW
+from skcrf.optimizers import CCCP
+
+margin = {"optimizer": CCCP(inner_iter=30), "max_iter": 3}
+choices = {
+    "univariate_logistic": {"max_iter": 40},
+    "likelihood": {"max_iter": 40, "inference": TRW(max_iter=100, tol=1e-3)},
+    "marginal_hinge": margin,
+    "latent_hinge": margin,
+}
+fractions = [0.1, 0.5, 0.8, 0.95]
+scores, pictures, start = {loss: [] for loss in choices}, {}, None
+for missing in fractions:
+    Y_train = labelled(missing)
+    alpha = 1 / sum(y.count() for y in Y_train)
+    for loss, chosen in choices.items():
+        model = GridCRFClassifier(loss=loss, symmetric=True, alpha=alpha, tol=1e-3).set_params(**chosen)
+        if chosen is margin:
+            model.set_params(init=start)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)  # a few iterations do here
+            model.fit(X_train, Y_train)
+            scores[loss].append(model.score(X_test, Y_test))
+            pictures[loss] = model.predict(X_test[:1])[0]  # those of the last fraction stay
+        start = model if loss == "univariate_logistic" else start
+    print(f"{missing:.0%} missing:", ", ".join(f"{loss} {found[-1]:.3f}" for loss, found in scores.items()))
+
+# %%
+# How many labels it takes
+# ------------------------
+#
+# On the right is what the models predict from one of the test images after 95 % of the training labels were
+# hidden. With most labels at hand all losses are within two percent of each other. With half of them the
+# two that sum over hidden labels lead, as in the thesis, and what is learned from the best guess or from
+# labelled pixels alone falls behind. With 20 % and less the order changes from one fraction to the next:
+# the hidden CRF is best at first, then worst; the marginal structured SVM is the other way round. That
+# MSSVM is the best throughout, as the thesis has it, is not seen here. These are two training images and
+# one draw of the noise, so that such differences are no more than a hint.
+
+import matplotlib.pyplot as plt
+
+layout = [["curves", "truth", "image"], ["curves", "marginal_hinge", "latent_hinge"]]
+layout += [["curves", "likelihood", "univariate_logistic"]]
+figure, axes = plt.subplot_mosaic(layout, figsize=(10, 4.2), width_ratios=[1.4, 1, 1], layout="constrained")
+for (loss, found), marker in zip(scores.items(), "osv^", strict=True):
+    axes["curves"].plot(fractions, found, marker=marker, label=loss)
+axes["curves"].set(xlabel="fraction of missing labels", ylabel="accuracy on test images", ylim=(0, 1))
+axes["curves"].legend(loc="lower left")
+axes["image"].imshow(X_test[0][..., 0], cmap="gray")
+for name, picture in {"truth": truth, **pictures}.items():
+    axes[name].imshow(picture, cmap="viridis", vmin=1, vmax=5, interpolation="nearest")
+for name, axis in axes.items():
+    if name != "curves":
+        axis.set(title=name, xticks=[], yticks=[])
+
+# sphinx_gallery_start_ignore
+import sys
+from pathlib import Path
+
+if "sphinx_gallery" not in sys.modules:
+    picture = Path("partial_labels.png").resolve()
+    figure.savefig(picture, dpi=80)
+    print(f"labels: {picture}")
+# sphinx_gallery_end_ignore
