@@ -11,7 +11,10 @@ from skcrf.losses._differences import Augmented, Clamped, DifferenceLoss
 class MarginLoss(DifferenceLoss):
     """A difference of log-partition functions at two temperatures, the first with costs: P16 Eq 4.6.
 
-    A subclass has the attribute `cost`.
+    Parameters
+    ----------
+    cost : float or array-like of shape (n_classes, n_classes), default=1.0
+        What a wrong label costs, or each instead of each right one.
     """
 
     _parameter_constraints = {"cost": [Interval(Real, 0, None, closed="left"), "array-like"]}
