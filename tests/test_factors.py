@@ -10,7 +10,16 @@ from engines import assert_close_gradients, only_plain
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.optimize import linprog
 
-from skcrf.graph import Potentials, as_factors, factor_potentials, from_factors, outer, pack
+from skcrf.graph import (
+    Potentials,
+    as_factors,
+    clamp,
+    factor_potentials,
+    from_factors,
+    lattice,
+    outer,
+    pack,
+)
 from skcrf.inference import INFERENCE
 from skcrf.inference.trw import spanning_tree_weights
 
@@ -123,6 +132,21 @@ def test_mixed_product_is_exact_where_sums_hang_on_the_maximised(name, potential
         with zoo.case(title):
             beliefs = MIXED[name]().forward(graph, theta, np.where(maximised, 0.0, 1.0), edges=True)
             assert_mixed(beliefs, graph, theta, maximised, exact=True)
+
+
+@pytest.mark.parametrize("name", [name for name, cls in MIXED.items() if cls.exact_on != "any"])
+def test_marginal_map_is_no_worse_than_the_choice_of_max_product(name, seed):
+    rng, graph = np.random.default_rng(seed), pack([lattice(5, 6)] * 8)
+    theta, maximised = zoo.attractive(graph, 3, rng, strength=2.0), rng.random(graph.n_nodes) < 0.3
+    inference = MIXED[name]()
+    beliefs = inference.forward(graph, theta, 1.0 * ~maximised)
+    both = (
+        inference.forward(graph, theta, 0.0).mu.argmax(axis=1),
+        inference._choose(graph, theta, maximised)[0],
+    )
+    choices = [inference.forward(graph, clamp(theta, np.where(maximised, x, -1)), 1.0).log_z for x in both]
+    assert_allclose(beliefs.log_z, np.maximum(*choices), rtol=1e-12)
+    assert (choices[0] > choices[1]).any()
 
 
 def test_mixed_product_sums_over_the_best_states_alone():

@@ -144,6 +144,7 @@ def test_max_memory_bounds_what_a_gradient_takes():
 def test_only_losses_of_edges_hold_a_table_an_edge(loss, hidden, seed):
     rng = np.random.default_rng(seed)
     graph, n_states = lattice(32, 32), 48
+    hidden *= LOSSES[loss].hidden_labels
     theta, y = zoo.normal(graph, n_states, rng), zoo.labels(graph, n_states, rng, hidden=hidden)
     table_an_edge = graph.n_edges * n_states**2 * 8
     evaluate = partial(LOSSES[loss](), Backprop().wrap(TRW(max_iter=2)), graph, theta, y)
