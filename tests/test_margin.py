@@ -90,7 +90,7 @@ def test_losses_bound_the_cost_of_what_is_predicted(seed):
     cost = rng.uniform(0.2, 3.0, size=BATCH.n_nodes)
     cases = (Hinge(), 0.0, 0.0), (LatentHinge(), 0.5, 0.0), (MarginalHinge(), 0.5, 1.0)
     tight = 0
-    for strength in (0.3, 3.0):
+    for strength in (0.3, 3.0, 30.0):
         for loss, hidden, tau in cases:
             theta, y, _ = problem(rng.integers(1000), hidden=hidden)
             theta = Potentials(*(strength * part for part in theta))
