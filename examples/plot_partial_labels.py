@@ -89,12 +89,17 @@ for missing in fractions:
 # ------------------------
 #
 # On the right is what the models predict from one of the test images after 95 % of the training labels were
-# hidden. With most labels at hand all losses are within two percent of each other. With half of them the
-# two that sum over hidden labels lead, as in the thesis, and what is learned from the best guess or from
-# labelled pixels alone falls behind. With 20 % and less the order changes from one fraction to the next:
-# the hidden CRF is best at first, then worst; the marginal structured SVM is the other way round. That
-# MSSVM is the best throughout, as the thesis has it, is not seen here. These are two training images and
-# one draw of the noise, so that such differences are no more than a hint.
+# hidden. This is one draw of the noise, and there are two training images: the next draw has another order.
+# In the mean of four draws (seeds 0 to 3 above) accuracies are, in the order of the legend,
+#
+# - .88, .90, .87 and .88 with 10 % of the labels missing,
+# - .88, .89, .89 and .89 with 50 %,
+# - .85, .90, .80 and .84 with 80 %,
+# - .79, .64, .73 and .79 with 95 %.
+#
+# So labels can be missing by half and more before it costs anything. The hidden CRF makes the most of few
+# labels, and fails with very few. That the marginal structured SVM is the best throughout and the latent one
+# falls behind, as in the thesis, which has ten training images, is not seen here.
 
 import matplotlib.pyplot as plt
 
