@@ -22,7 +22,8 @@ class Subgradient(StepOptimizer):
     Parameters
     ----------
     learning_rate : float, default=1.0
-        Size of the first step.
+        Size of the first step. Which is right differs by a factor of ten and more from loss to loss: if
+        `train_error_curve_` hardly falls, it may be too short or too long. `Bundle` needs none.
     decay : float, default=0.5
         Step number t has the size ``learning_rate / t ** decay``; 0 for a fixed size.
     average : bool, default=False
@@ -40,7 +41,8 @@ class Subgradient(StepOptimizer):
 
     See Also
     --------
-    FrankWolfe : For the structured SVM, without a learning rate.
+    Bundle : For convex objectives, without a learning rate.
+    FrankWolfe : For the structured SVM, with a certificate.
 
     Examples
     --------
