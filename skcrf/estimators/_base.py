@@ -393,8 +393,12 @@ class BaseFieldClassifier(PredictionMixin, ClassifierMixin, CallbackSupportMixin
             warn_of("The fit was interrupted", "the best weights so far are kept")
         elif not result.success and not monitor.stopped:
             problem = f"{type(self.optimizer_).__name__} did not converge ({result.message})"
-            closer = "lower the tol of the inference, " if to_tolerance else ""
-            warn_of(problem, f"{closer}raise max_iter or tol, or scale the features")
+            closer = "lower the tol of the inference, " if to_tolerance and self.loss_.needs else ""
+            kinks = self.loss_.subgradient and self.optimizer_.general
+            other = (
+                "take optimizer 'bundle', 'cccp' or 'subgradient', as the loss has kinks, " if kinks else ""
+            )
+            warn_of(problem, f"{other}{closer}raise max_iter or tol, or scale the features")
         elif not objective.converged:
             warn_of(*self._not_inferred())
 

@@ -270,6 +270,7 @@ def learn(objective, start, *, optimizer, schedule, max_iter, tol, monitor, rng)
         That of the last stage. Where the user interrupts, `x` are the best weights so far, those of the start
         if it is not yet left, and `success` is None.
     """
+    optimizer.check(objective)
     try:
         w = start().ravel()
         for part, n in parts(objective, schedule, max_iter, rng):
@@ -362,7 +363,7 @@ class Monitor:
         )
         return start.unravel(result.x)
 
-    def __call__(self, w, value, error=None):
+    def __call__(self, w, value, error=None, start=False):
         """Take note of an iteration.
 
         Parameters
@@ -373,12 +374,17 @@ class Monitor:
             Objective.
         error : float, default=None
             Training error, if it is known.
+        start : bool, default=False
+            Whether no iteration was done: then these are the best weights until others are better.
 
         Returns
         -------
         stop : bool
             Whether to stop.
         """
+        if start:
+            self._keep(w, value, error)
+            return False
         self.loss_curve.append(value)
         if error is not None:
             self.error_curve.append(error)

@@ -16,7 +16,7 @@ class BaseOptimizer(BaseEstimator, ABC):
       predicted wrong; ``objective.split()``, two objectives whose difference it is, and ``objective.smooth``;
       ``objective.ridge()`` and ``objective.share(w, batches)``, the parts of a structured SVM.
     - ``callback(w, value)`` is called after each iteration, with ``error=`` where it is known, and returns
-      whether to stop.
+      whether to stop. Methods that know what the start is worth call it before, with ``start=True``.
     """
 
     _parameter_constraints = {}
@@ -29,6 +29,15 @@ class BaseOptimizer(BaseEstimator, ABC):
     general = True
     #: Whether it starts from the weights that it is given.
     starts = True
+
+    def check(self, objective):
+        """Refuse an objective that is none of those that the method is for.
+
+        Parameters
+        ----------
+        objective : callable
+            The objective.
+        """
 
     @abstractmethod
     def minimize(self, objective, w, *, max_iter, tol, callback, rng):

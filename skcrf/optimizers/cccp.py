@@ -72,6 +72,11 @@ class CCCP(BaseOptimizer):
             raise ValueError(f"inner={self.inner!r} is not for any convex function: take one of {able}.")
         return inner
 
+    def check(self, objective):
+        objective.split()
+        if self.inner is not None:
+            self._chosen()
+
     def minimize(self, objective, w, *, max_iter, tol, callback, rng):
         convex, concave = objective.split()
         suited = LBFGS() if convex.smooth else Bundle()
@@ -80,6 +85,7 @@ class CCCP(BaseOptimizer):
         error_of = getattr(objective, "training_error", _unknown) if judged else _unknown
         value, nit, success = objective(w)[0], 0, False
         kept, message = Kept(w, value, error_of(w), tol), f"reached max_iter={max_iter}"
+        callback(w, value, error=kept.error, start=True)
         while nit < max_iter and not success:
             surrogate = _Tangent(convex, w, *concave(w))
             # Where inference is not exact it is the inner optimizer that knows best, not the value.
@@ -89,7 +95,7 @@ class CCCP(BaseOptimizer):
             success = bool(abs(before - value) <= tol)
             error = error_of(w)
             kept.offer(w, value, error)
-            if callback(w, value, **({} if error is None else {"error": error})):
+            if callback(w, value, error=error):
                 success, message = False, "stopped by a callback"
                 break
         if success:
@@ -102,7 +108,7 @@ def _unknown(w):
     return None
 
 
-def _never(w, value, error=None):
+def _never(w, value, error=None, start=False):
     return False
 
 

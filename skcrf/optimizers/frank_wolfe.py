@@ -62,6 +62,9 @@ class FrankWolfe(BaseOptimizer):
         self.batch_size = batch_size
         self.average = average
 
+    def check(self, objective):
+        objective.ridge()
+
     def minimize(self, objective, w, *, max_iter, tol, callback, rng):
         ridge, n_blocks = objective.ridge(), len(objective.batches)
         # The dual problem: every block has a mean of the slopes of its pieces, in the shape of weights, and

@@ -76,6 +76,7 @@ class Subgradient(StepOptimizer):
         error_of = getattr(objective, "training_error", None) if self.best == "error" else None
         value, gradient = objective(w)
         kept = Kept(w, value, None if error_of is None else error_of(w), tol)
+        callback(w, value, error=kept.error, start=True)
         if np.abs(gradient).max() <= tol:
             return OptimizeResult(x=w, fun=value, nit=0, success=True, message="the gradient is zero")
         state, nit, success = self.start(w), 0, False
@@ -91,7 +92,7 @@ class Subgradient(StepOptimizer):
             kept.offer(judged, value, error)
             if success or kept.since >= self.patience:
                 success, message = True, f"no improvement above tol={tol} in {self.patience} iterations"
-            if callback(judged, value, **({} if error is None else {"error": error})):
+            if callback(judged, value, error=error):
                 success, message = False, "stopped by a callback"
                 break
         if success and kept.nit == 0 and self.best != "last":
