@@ -121,9 +121,9 @@ for way, one, other in (("MAP", 0, 1), ("MAP", 0, 2), ("MPM", 1, 0), ("MPM", 2, 
 # Read a column from top to bottom. Of the four approximations of the likelihood, MAP is best with the weights
 # of SPA, and MPM with those of MMA and PMA. For MPM the difference is plain: with the weights of SPA there
 # are speckles. For MAP it is small, about two of the standard errors over twelve images that are printed
-# above; with the weights of PMA, a line is broken. Pseudolikelihood, which sees true neighbours in training, trusts
-# them too much. The loss of the marginals, which asks for nothing but good marginals, has the least error
-# under MPM and under MAP.
+# above; with the weights of PMA, a line is broken. Pseudolikelihood, which sees true neighbours in training,
+# trusts them too much. The loss of the marginals, which asks for nothing but good marginals, has the least
+# error under MPM and under MAP.
 
 import matplotlib.pyplot as plt
 
