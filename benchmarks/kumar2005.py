@@ -9,8 +9,8 @@ that was fitted to are also told of apart, which was added after a first full ru
 
 Two noises are the paper's, as remembered: it refers to earlier work for them. The Gaussian one is weak for
 lines as thick as these, and errors are a fifth of the paper's; a third noise, Gaussian too, is as strong as
-gives PMA with MPM the paper's error of 2.51 %. That strength was found with draws of its own (0.5: 2.21 %,
-0.55: 2.76 %), before any other row was fitted under such a noise.
+gives PMA with MPM the paper's error of 2.51 %. That strength was found with draws of its own of the same
+images (0.5: 2.21 %, 0.55: 2.76 %), before any other row was fitted under such a noise.
 
 Nothing is chosen by the test images, though errors of an earlier version, with other starts and draws, had
 been seen: starts and steps are the paper's as far as it tells, looked at on training images. There is no
