@@ -106,7 +106,9 @@ for name, (crf, _) in fits.items():
 # Along the steps
 # ---------------
 #
-# Steps are fixed, so the size of the gradient is how far a step goes.
+# Steps are fixed, so the size of the gradient is how far a step goes. The objective is ``loss_curve_``, the
+# training error ``train_error_curve_``; a dot is where the weights are kept. The three objectives are not the
+# same function, and that of MMA may be below zero.
 #
 # PMA goes down a smooth slope and slows down. SPA and MMA do not: the weight of the pixel shrinks, a little
 # each step, until neighbours outweigh it. Then whole images turn one colour, half the pixels are wrong, and
@@ -116,7 +118,7 @@ for name, (crf, _) in fits.items():
 
 import matplotlib.pyplot as plt
 
-figure, axes = plt.subplots(3, 3, figsize=(10, 6.5), sharex=True, sharey="row", layout="constrained")
+figure, axes = plt.subplots(4, 3, figsize=(10, 8), sharex=True, sharey="row", layout="constrained")
 for column, (name, (crf, weights)) in zip(axes.T, fits.items(), strict=True):
     steps = np.arange(1, len(weights) + 1)
     gradient = np.linalg.norm(np.diff(weights, axis=0), axis=1) / STEP
@@ -125,16 +127,18 @@ for column, (name, (crf, weights)) in zip(axes.T, fits.items(), strict=True):
     column[0].plot(steps, weights[:, 4:8] @ [0.5, -0.5, -0.5, 0.5], color="C4", label="neighbours")
     column[1].semilogy(steps[1:], gradient, color="C2", linewidth=1)
     errors = 100 * np.array(crf.train_error_curve_)
-    column[2].semilogy(steps, errors, color="C3", linewidth=1)
-    column[2].plot(errors.argmin() + 1, errors.min(), "ko", markersize=5)
-    column[2].set_title(f"kept: {errors.min():.1f} %, step {errors.argmin() + 1}", fontsize="medium")
+    column[2].plot(steps, crf.loss_curve_, color="C0", linewidth=1)
+    column[3].semilogy(steps, errors, color="C3", linewidth=1)
+    column[3].plot(errors.argmin() + 1, errors.min(), "ko", markersize=5)
+    column[3].set_title(f"kept: {errors.min():.1f} %, step {errors.argmin() + 1}", fontsize="medium")
     column[0].set_title(name, fontweight="bold")
-    column[2].set_xlabel("step")
+    column[3].set_xlabel("step")
 axes[0, 0].legend(frameon=False, ncols=3, fontsize="small", loc="upper left", columnspacing=1)
 axes[0, 0].set_ylim(top=1.9)
-axes[2, 0].set_yticks([5, 10, 20, 50], ["5", "10", "20", "50"])
-axes[2, 0].minorticks_off()
-for row, label in zip(axes, ("weights", "size of the gradient", "training error, %"), strict=True):
+axes[3, 0].set_yticks([5, 10, 20, 50], ["5", "10", "20", "50"])
+axes[3, 0].minorticks_off()
+labels = ("weights", "size of the gradient", "objective", "training error, %")
+for row, label in zip(axes, labels, strict=True):
     row[0].set_ylabel(label)
 for axis in axes.ravel():
     axis.spines[["top", "right"]].set_visible(False)
