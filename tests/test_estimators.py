@@ -604,7 +604,7 @@ def test_adam_is_never_worse_than_its_start(images, learning_rate, success):
         start,
         max_iter=300,
         tol=1e-6,
-        callback=lambda w, value: False,
+        callback=lambda w, value, **known: False,
         rng=np.random.RandomState(0),
     )
     assert result.success == success
@@ -636,7 +636,7 @@ def test_lbfgs_starts_afresh_after_a_bad_direction(monkeypatch):
 
     monkeypatch.setattr(lbfgs, "scipy_minimize", counted)
     result = LBFGS().minimize(
-        objective, np.full(3, 5.0), max_iter=200, tol=1e-8, callback=lambda w, value: False, rng=None
+        objective, np.full(3, 5.0), max_iter=200, tol=1e-8, callback=lambda w, value, **known: False, rng=None
     )
     assert len(runs) > 1
     np.testing.assert_allclose(result.x, 1.0, atol=1e-2)
@@ -645,7 +645,7 @@ def test_lbfgs_starts_afresh_after_a_bad_direction(monkeypatch):
     runs.clear()
     calls.clear()
     stopped = once.minimize(
-        objective, np.full(3, 5.0), max_iter=200, tol=1e-8, callback=lambda w, value: False, rng=None
+        objective, np.full(3, 5.0), max_iter=200, tol=1e-8, callback=lambda w, value, **known: False, rng=None
     )
     assert np.abs(stopped.x - 1.0).max() > 0.1  # without a fresh start it stays where it gave up
 
@@ -661,7 +661,7 @@ def test_lbfgs_tells_where_it_is_stuck():
         np.array([0.0, -0.3, 2.7]),
         max_iter=200,
         tol=1e-5,
-        callback=lambda w, value: False,
+        callback=lambda w, value, **known: False,
         rng=None,
     )
     assert not result.success

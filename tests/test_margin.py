@@ -131,9 +131,10 @@ def augmented(theta, cost, y):
     "cost, message",
     [
         (np.zeros((3, 3)), r"cost has shape \(3, 3\), expected \(2, 2\): a row for each right label"),
-        ([[0.0, 1.0], [-1.0, 0.0]], r"cost must be finite, at least 0"),
-        ([[0.0, np.nan], [1.0, 0.0]], r"cost must be finite"),
+        ([[0.0, 1.0], [-1.0, 0.0]], r"cost must be at least 0"),
+        ([[0.0, np.nan], [1.0, 0.0]], r"Input cost contains NaN"),
         (np.ones((2, 2)), r"0 on its diagonal"),
+        ([[0.0, 1.0], [1.0]], r"inhomogeneous|sequence"),
     ],
 )
 def test_costs_that_are_none(cost, message, seed):

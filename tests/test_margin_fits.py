@@ -176,7 +176,7 @@ def test_decaying_steps_minimise_what_is_smooth_too(average):
         return float((w - target) @ (w - target)), 2 * (w - target)
 
     optimizer = Subgradient(learning_rate=0.4, decay=0.2, average=average)
-    how = {"max_iter": 500, "tol": 1e-4, "callback": lambda w, value: False, "rng": None}
+    how = {"max_iter": 500, "tol": 1e-4, "callback": lambda w, value, **known: False, "rng": None}
     result = optimizer.minimize(objective, np.zeros(3), **how)
     assert result.success
     assert_allclose(result.x, minimize(objective, np.zeros(3), jac=True).x, atol=0.05)
@@ -186,16 +186,26 @@ def test_decaying_steps_minimise_what_is_smooth_too(average):
     assert_array_equal(far.x, 0.0)
 
 
+def interrupted_twice(monitor, w, value, error=None, start=False):
+    monitor._keep(w, value, error)
+    monitor.loss_curve += [] if start else [value]
+    if len(monitor.loss_curve) == 2:
+        raise KeyboardInterrupt
+    return False
+
+
+def test_interrupts_do_not_forget_the_start(chains, monkeypatch):
+    monkeypatch.setattr(Monitor, "__call__", interrupted_twice)
+    start = quietly(svm("bundle"), *chains)
+    est = svm(Subgradient(learning_rate=1e3), init=start, tol=0.0)
+    with pytest.warns(ConvergenceWarning, match="interrupted"):
+        est.fit(*chains)
+    assert_array_equal(est.coef_, start.coef_)
+
+
 @pytest.mark.parametrize("optimizer", [name for name, cls in OPTIMIZERS.items() if cls.objectives != "any"])
 def test_interrupts_keep_the_best(chains, optimizer, monkeypatch):
-    def interrupted(self, w, value, error=None):
-        self.loss_curve.append(value)
-        self._keep(w, value)
-        if len(self.loss_curve) == 2:
-            raise KeyboardInterrupt
-        return False
-
-    monkeypatch.setattr(Monitor, "__call__", interrupted)
+    monkeypatch.setattr(Monitor, "__call__", interrupted_twice)
     est = svm(optimizer, tol=0.0)
     with pytest.warns(ConvergenceWarning, match="interrupted"):
         est.fit(*chains)
@@ -384,6 +394,35 @@ def test_lattices_with_hidden_labels_end_no_worse_than_they_start(bands, inferen
         assert est.score(X, [truth] * 3) > 0.85
 
 
+def test_bundle_does_not_stop_because_scales_differ():
+    """A steep direction makes the penalty large, with which a flat one promises little."""
+
+    def value(w):
+        steep, flat = 30 * w[0] - 1, (w[1] - 1) / 30
+        return abs(steep) + abs(flat), np.array([30 * np.sign(steep), np.sign(flat) / 30])
+
+    how = {"max_iter": 200, "tol": 1e-4, "callback": lambda w, value, **known: False, "rng": None}
+    assert OPTIMIZERS["bundle"]().minimize(value, np.zeros(2), **how).fun < 1e-4
+    at_minimum = OPTIMIZERS["bundle"]().minimize(lambda w: (0.0, np.zeros(2)), np.ones(2), **how)
+    assert at_minimum.success and at_minimum.nit == 0
+
+
+def test_what_has_kinks_is_told_of_optimizers_for_it(chains):
+    with pytest.warns(ConvergenceWarning, match=r"LBFGS did not .*take optimizer 'bundle', 'cccp' or 'subgr"):
+        svm("lbfgs", max_iter=2).fit(*chains)
+
+
+def test_refusals_come_before_a_start_is_fitted(chains, monkeypatch):
+    monkeypatch.setattr(Monitor, "minimise", lambda *given: pytest.fail("a start was fitted"))
+    for optimizer, parameters, problem in (
+        ("frank_wolfe", {"fit_intercept": True}, "needs a ridge"),
+        ("cccp", {"loss": "pseudolikelihood"}, "is not a difference"),
+        (CCCP(inner="frank_wolfe"), {}, "is not for any convex function"),
+    ):
+        with pytest.raises(ValueError, match=problem):
+            svm(optimizer, **parameters).fit(*chains)
+
+
 def test_bundle_believes_planes_more_than_values_that_are_too_low():
     """An evaluation that misses the highest of some planes finds it elsewhere."""
     slopes, heights = np.array([[1.0, 0.5], [-1.0, 0.5], [0.0, -2.0]]), np.array([0.0, 0.2, 0.1])
@@ -396,7 +435,7 @@ def test_bundle_believes_planes_more_than_values_that_are_too_low():
     def careless(w):
         return value(w, missed=(2,) if w[1] > -0.5 else ())
 
-    how = {"max_iter": 100, "tol": 1e-6, "callback": lambda w, value: False, "rng": None}
+    how = {"max_iter": 100, "tol": 1e-6, "callback": lambda w, value, **known: False, "rng": None}
     expected = OPTIMIZERS["bundle"]().minimize(value, np.ones(2), **how)
     found = OPTIMIZERS["bundle"](memory=3).minimize(careless, np.ones(2), **how)
     assert expected.success and expected.fun == pytest.approx(0.1, abs=1e-5)

@@ -208,7 +208,7 @@ def test_a_fresh_start_evaluates_nothing_twice(evaluated, monkeypatch):
             value, gradient = objective(w)
             return value, -gradient if 4 <= len(asked) < 40 else gradient
 
-        options = {"max_iter": 60, "tol": 1e-3, "callback": lambda w, value: False, "rng": None}
+        options = {"max_iter": 60, "tol": 1e-3, "callback": lambda w, value, **known: False, "rng": None}
         LBFGS().minimize(misled, shape.ravel(), **options)
     assert len(asked) > len(set(asked))  # it does ask again
     assert len(evaluated) == len(set(evaluated)) == len(set(asked))

@@ -395,9 +395,7 @@ class BaseFieldClassifier(PredictionMixin, ClassifierMixin, CallbackSupportMixin
             problem = f"{type(self.optimizer_).__name__} did not converge ({result.message})"
             closer = "lower the tol of the inference, " if to_tolerance and self.loss_.needs else ""
             kinks = self.loss_.subgradient and self.optimizer_.general
-            other = (
-                "take optimizer 'bundle', 'cccp' or 'subgradient', as the loss has kinks, " if kinks else ""
-            )
+            other = "take optimizer 'bundle', 'cccp' or 'subgradient' for a loss of kinks, " if kinks else ""
             warn_of(problem, f"{other}{closer}raise max_iter or tol, or scale the features")
         elif not objective.converged:
             warn_of(*self._not_inferred())

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
+from sklearn.utils import check_array
 
 from skcrf.graph import Potentials, augment, clamp, scaled, score, score_vjp, sum_by_example
 from skcrf.losses._base import BaseLoss
@@ -83,14 +84,14 @@ def _costs(cost, y, n_states):
     """What wrong labels cost: a number, or one for each state of each node."""
     if np.ndim(cost) == 0:
         return cost
-    table = np.asarray(cost, dtype=np.float64)
+    table = check_array(cost, dtype=np.float64, input_name="cost")
     if table.shape != (n_states, n_states):
         raise ValueError(
             f"cost has shape {table.shape}, expected ({n_states}, {n_states}): a row for each right label, a "
             "column for each that is predicted, in the order of the classes."
         )
-    if not (np.isfinite(table).all() and (table >= 0).all() and not np.diagonal(table).any()):
-        raise ValueError("cost must be finite, at least 0, and 0 on its diagonal: right labels cost nothing.")
+    if (table < 0).any() or np.diagonal(table).any():
+        raise ValueError("cost must be at least 0, and 0 on its diagonal: right labels cost nothing.")
     return table[y]  # of hidden labels any row, as nothing is added there
 
 

@@ -45,8 +45,8 @@ class Hinge(MarginLoss):
 
     The best score of any labels, with what is wrong in them added, minus the score of the right ones. Never
     below the cost of the labels that the best configuration predicts, where inference is exact. A wrong label
-    costs 1, or what `cost` and `class_weight` say. Convex, with kinks: take optimizer "subgradient" or
-    "frank_wolfe". Labels must be known; those of a whole example may be hidden, which then does not count.
+    costs 1, or what `cost` and `class_weight` say. Convex, with kinks: take optimizer "bundle", "frank_wolfe"
+    or "subgradient". Labels must be known; those of a whole example may be hidden, which then does not count.
 
     Parameters
     ----------
