@@ -89,9 +89,7 @@ class LatentHinge(MarginLoss):
     Parameters
     ----------
     cost : float or array-like of shape (n_classes, n_classes), default=1.0
-        What a wrong label costs; or what each costs, in columns, instead of each right one, in rows, zeros
-        on the diagonal: any loss that is a sum over sites. Times the weight of the right label where there
-        are class weights.
+        As for `Hinge`.
 
     See Also
     --------
@@ -125,9 +123,7 @@ class MarginalHinge(MarginLoss):
     Parameters
     ----------
     cost : float or array-like of shape (n_classes, n_classes), default=1.0
-        What a wrong label costs; or what each costs, in columns, instead of each right one, in rows, zeros
-        on the diagonal: any loss that is a sum over sites. Times the weight of the right label where there
-        are class weights.
+        As for `Hinge`.
 
     See Also
     --------
