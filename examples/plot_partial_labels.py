@@ -96,7 +96,7 @@ for missing in fractions:
 # - .88, .90, .87 and .88 with 10 % of the labels missing,
 # - .88, .89, .89 and .89 with 50 %,
 # - .85, .90, .80 and .84 with 80 %,
-# - .79, .64, .73 and .79 with 95 %.
+# - .79, .64, .74 and .79 with 95 %.
 #
 # So labels can be missing by half and more before it costs anything. The hidden CRF makes the most of few
 # labels, and fails with very few. That the marginal structured SVM is the best throughout and the latent one

@@ -220,10 +220,9 @@ def test_nan_is_no_answer(tied, part, seed):
     for n_states in (2, 3):
         theta = zoo.normal(graph, n_states, np.random.default_rng(seed))
         getattr(theta, part)[1].flat[-1] = np.nan
-        for method in PASSING.values():
+        for method in METHODS.values():
             with pytest.raises(ValueError, match="theta forbids every configuration of example 0"):
                 method(max_iter=2).forward(graph, theta)
-        assert np.isnan(MeanField(max_iter=2).forward(graph, theta).mu).any()
 
 
 @each(METHODS)
