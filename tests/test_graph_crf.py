@@ -299,3 +299,9 @@ def test_a_problem_of_inference_names_the_example_of_the_user():
     crf.fit(X[:150], Y[:150])
     with pytest.raises(ValueError, match="example 149 has a cycle"):
         crf.predict_proba(X[1:])
+
+
+def test_hidden_variables_that_are_no_booleans():
+    graph = np.zeros((3, 1)), np.array([[0, 2], [1, 2]]), [0, 0, 1]
+    with pytest.raises(ValueError, match=r"X\[0\]\[2\] has shape \(3,\).*marked by booleans, one a node"):
+        GraphCRFClassifier().fit([graph], [[0, 1, 0]])

@@ -209,6 +209,8 @@ def _as_edge_features(features, n_edges, name):
         return None
     if features.ndim != 2 or len(features) != n_edges or features.shape[1] == 0:
         hint = " Did you mean edge_features[:, None]?" if features.shape == (n_edges,) else ""
+        if features.ndim < 2:
+            hint += " Hidden variables are marked by booleans, one a node."
         raise ValueError(
             f"{name} has shape {features.shape}, expected one row of features an edge: "
             f"({n_edges}, n_edge_features).{hint}"

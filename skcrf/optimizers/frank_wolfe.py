@@ -92,11 +92,12 @@ class FrankWolfe(BaseOptimizer):
             value, _ = objective(judged)
             self.gap_ = value - (of_judged - 0.5 * judged @ (ridge * judged))
             success = bool(self.gap_ <= tol)
+            message = f"tol={tol} was reached" if success else message
             if value <= best.fun:
                 best = OptimizeResult(x=judged, fun=value)
             if callback(judged, value):
                 success, message = False, "stopped by a callback"
                 break
-        if success:
-            message = f"the duality gap is {self.gap_:.1g}"
+        if nit:
+            message += f", at a duality gap of {self.gap_:.1g}"
         return OptimizeResult(x=best.x, fun=best.fun, nit=nit, success=success, message=message)
