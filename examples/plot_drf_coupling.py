@@ -87,16 +87,13 @@ with warnings.catch_warnings():  # fixed steps do not converge
 # The same weights with three inferences: the most probable configuration by a graph cut (MAP), the largest
 # marginals by belief propagation (MPM), and a descent from the labels of single pixels (ICM).
 
-from copy import copy
-
 inferences = {"MAP": GraphCut(), "MPM": marginals, "ICM": ICM()}
 
 
 def predicted(model, inference):
-    """Predict by the weights of a model and another inference."""
-    other = copy(model)
-    other.inference_ = inference
-    return np.stack(other.predict(X_test))
+    """Predict by the weights of a model and another inference, which takes potentials."""
+    fields = (inference.forward(graph, theta) for graph, theta in model.potentials(X_test))
+    return model.classes_[np.stack([field.mu.argmax(axis=1) for field in fields])].reshape(Y_test.shape)
 
 
 answers = {
