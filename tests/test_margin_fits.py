@@ -421,6 +421,9 @@ def test_refusals_come_before_a_start_is_fitted(chains, monkeypatch):
     ):
         with pytest.raises(ValueError, match=problem):
             svm(optimizer, **parameters).fit(*chains)
+    X, Y = chains
+    with pytest.raises(ValueError, match=r"Hinge takes no hidden labels, but 2 of 6 labels of example 3 are"):
+        svm("bundle").fit(X, [*Y[:3], np.ma.masked_array(Y[3], np.arange(6) < 2), *Y[4:]])
 
 
 def test_bundle_believes_planes_more_than_values_that_are_too_low():

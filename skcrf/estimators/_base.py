@@ -303,6 +303,8 @@ class BaseFieldClassifier(PredictionMixin, ClassifierMixin, CallbackSupportMixin
                 refuse_labelled(example.outline, encoded[i].ravel(), f"y[{i}]")
         counts = labels.counts(self.classes_) if lazy_y else None
         n_labels, totals = count_labels(encoded, counts, weight, len(self.classes_), fields.is_table)
+        for _, loss in self._losses():
+            loss.refuse_hidden(n_labels * (weight > 0), fields.sizes)
         reading = self._reading(self._class_weights(totals, fields.sizes))
         keep = np.flatnonzero((n_labels > 0) & (weight > 0))
         chosen = partition(

@@ -87,7 +87,8 @@ class BaseLoss(BaseEstimator, ABC):
                 f"{graph.layout!r}: take another loss."
             )
         if not self.hidden_labels:
-            self._refuse_hidden(graph, y)
+            n_labels = np.bincount(graph.node_example[y >= 0], minlength=graph.n_examples)
+            self.refuse_hidden(n_labels, np.diff(graph.node_ptr))
         if site_weight is None or self.site_weighted or self.site_costs:
             return self._evaluate(inference, graph, theta, y, site_weight)
         if graph.n_nodes > graph.n_examples:
@@ -99,15 +100,23 @@ class BaseLoss(BaseEstimator, ABC):
         value, d_theta, converged = self._evaluate(inference, graph, theta, y, None)
         return value * site_weight, scaled(graph, d_theta, site_weight), converged
 
-    def _refuse_hidden(self, graph, y):
-        n_hidden = np.bincount(graph.node_example[y < 0], minlength=graph.n_examples)
-        partly = (n_hidden > 0) & (n_hidden < np.diff(graph.node_ptr))
-        if partly.any():
+    def refuse_hidden(self, n_labels, sizes):
+        """Refuse examples of which some labels are hidden, if the loss takes none.
+
+        Parameters
+        ----------
+        n_labels : ndarray of shape (n_examples,)
+            Number of labels that are known.
+        sizes : ndarray of shape (n_examples,)
+            Number of sites.
+        """
+        partly = (n_labels > 0) & (n_labels < sizes)
+        if partly.any() and not self.hidden_labels:
             example = int(np.argmax(partly))
             raise ExampleError(
-                f"{type(self).__name__} takes no hidden labels, but {n_hidden[example]} of "
-                f"{np.diff(graph.node_ptr)[example]} labels of {{example}} are hidden: take 'latent_hinge', "
-                "which maximises over them, or 'marginal_hinge', which sums them out.",
+                f"{type(self).__name__} takes no hidden labels, but {(sizes - n_labels)[example]} of "
+                f"{sizes[example]} labels of {{example}} are hidden: take 'latent_hinge', which maximises "
+                "over them, or 'marginal_hinge', which sums them out.",
                 example,
             )
 
