@@ -99,8 +99,11 @@ for missing in fractions:
 # - .79, .64, .74 and .79 with 95 %.
 #
 # So labels can be missing by half and more before it costs anything. The hidden CRF makes the most of few
-# labels, and fails with very few. That the marginal structured SVM is the best throughout and the latent one
-# falls behind, as in the thesis, which has ten training images, is not seen here.
+# labels, and fails with very few. With ten training images, as in the thesis, it does not fail: in the mean
+# of three further draws it is at .93, .94, .92 and .90 from the first fraction to the last, and
+# "univariate_logistic" at .92, .90, .92 and .85, "marginal_hinge" at .90, .91, .92 and .74, "latent_hinge" at
+# .89, .93, .91 and .82. That the marginal structured SVM is the best throughout, as in the thesis, is not
+# seen.
 
 import matplotlib.pyplot as plt
 
