@@ -1,5 +1,7 @@
 """Methods that maximise, and temperatures between sum and maximum, held to enumeration."""
 
+import itertools
+
 import numpy as np
 import pytest
 import reference
@@ -9,7 +11,7 @@ from numba import config
 from numpy.testing import assert_allclose, assert_array_equal
 
 from skcrf.gradients import GRADIENTS
-from skcrf.graph import lattice, pack, score
+from skcrf.graph import Potentials, chain, from_edges, lattice, pack, score
 from skcrf.inference import ICM, INFERENCE, TRWS, BruteForce, GraphCut
 from skcrf.losses import LOSSES
 
@@ -226,3 +228,35 @@ def test_likelihood_with_a_maximiser_compares_with_the_best(name, seed):
     assert_allclose(value, score(graph, theta, x) - score(graph, theta, y), rtol=0, atol=1e-12)
     assert_array_equal(d_theta.unary, np.eye(2)[x] - np.eye(2)[y])
     assert (score(graph, theta, x) <= BruteForce().forward(graph, theta, 0.0).log_z + 1e-12).all()
+
+
+def test_cuts_of_forbidden_pairs_claim_nothing_wrong():
+    """Small potentials beside forbidden rows and columns of tables: what is no maximum is not called one."""
+    graph, rng = from_edges(4, np.array([[0, 1], [1, 2], [2, 3], [3, 0]])), np.random.default_rng(0)
+    configurations, claimed = np.array(list(itertools.product(range(2), repeat=4))), 0
+    for trial in range(400):
+        theta = Potentials(1e-4 * rng.normal(size=(4, 2)), 1e-4 * rng.normal(size=(4, 2, 2)))
+        for table in theta.tables:
+            kind, state, other = rng.integers([4, 2, 2])
+            where = [(state,), (slice(None), state), (state, other), ()][kind]
+            if where:
+                table[where] = -np.inf
+        best = max(score(graph, theta, x)[0] for x in configurations)
+        if best == -np.inf:
+            continue
+        beliefs = GraphCut().forward(graph, theta)
+        with zoo.case(trial):
+            assert beliefs.bound[0] >= best - 1e-16
+            assert beliefs.log_z[0] <= best + 1e-16
+        claimed += np.isfinite(beliefs.bound[0])
+    assert claimed > 10
+
+
+def test_forbidden_pairs_outweigh_all_that_can_be_gained():
+    """Half of a long chain would gain much by one forbidden pair."""
+    n = 12001
+    wants = np.where(np.arange(n) <= n // 2, 1e4, -1e4)
+    theta = Potentials(np.column_stack([wants, -wants]), np.array([[[0.0, -np.inf], [-np.inf, 0.0]]]))
+    beliefs = GraphCut().forward(chain(n), theta)
+    assert_allclose([beliefs.log_z, beliefs.bound], 1e4, rtol=1e-9)
+    assert (beliefs.mu[:, 0] == 1).all()

@@ -291,3 +291,21 @@ def test_a_batch_of_no_edges():
     graph = from_edges(2, [])
     theta = Potentials(np.zeros((2, 3)), np.zeros((0, 3, 3)))
     assert_allclose(TRWS().forward(graph, theta).log_z, 2 * np.log(3), rtol=1e-14)
+
+
+def test_what_is_proven_is_converged():
+    """Once the bound is reached no further iteration can find more, though messages still change."""
+    rng = np.random.default_rng(0)
+    graph = lattice(5, 5)
+    tables = 0.3 * np.eye(2) * np.ones((graph.n_tables, 1, 1))
+    theta = Potentials(rng.normal(size=(25, 2)), tables)
+    beliefs = TRWS(max_iter=40, tol=1e-14).forward(graph, theta, tau=0.0)
+    gaps = [
+        (found.bound - found.log_z)[0]
+        for n in range(12)
+        for found in [TRWS(max_iter=n).forward(graph, theta, tau=0.0)]
+    ]
+    first = int(np.argmax(np.array(gaps) < 1e-11))
+    assert 0 < first < 10
+    assert beliefs.n_iter[0] == first
+    assert beliefs.converged.all()

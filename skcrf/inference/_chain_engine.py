@@ -7,6 +7,9 @@ from skcrf.inference._forests import breadth_first
 from skcrf.inference._pairwise import PairwiseEngine
 from skcrf.inference._reading import decode, read_dual
 
+# A bound is reached if what was found is as high but for the last digits.
+_REACHED = 1e-12
+
 
 class ChainEngine(PairwiseEngine):
     """Messages along monotonic chains.
@@ -32,9 +35,12 @@ class ChainEngine(PairwiseEngine):
 
     def step(self, messages, active):
         change = super().step(messages, active)
-        if self.maximise:
-            self._decode(messages)
-        return change
+        if not self.maximise:
+            return change
+        self._decode(messages)
+        # Where the bound is reached there is nothing to be found any more, whatever messages do.
+        proven = self.bound - self.value <= _REACHED * np.maximum(1.0, np.abs(self.value))
+        return np.where(proven, 0.0, change)
 
     def decode(self, state):
         return self.best

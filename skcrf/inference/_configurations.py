@@ -5,15 +5,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from skcrf.graph import Graph, Potentials, canonical, outer, score, score_vjp
+from skcrf.graph import Graph, Potentials, canonical, outer, score, score_vjp, sum_by_example
 from skcrf.inference._base import BaseInference, Beliefs, check_numbers, check_possible
 
-# The potential that stands for a forbidden pair in a search, which may be unable to avoid one: -inf would
-# forbid every state.
-_FORBIDDEN = -1e8
+#: The potential of a pair that is all but forbidden, where states have probabilities.
+NEVER = -1e8
 
 
-def searchable(graph, theta):
+def searchable(graph, theta, instead=None):
     """Make potentials under which a node always has a state to go to, whatever its neighbours have.
 
     Parameters
@@ -22,16 +21,40 @@ def searchable(graph, theta):
         Structure of the batch.
     theta : Potentials
         Potentials.
+    instead : float, default=None
+        The potential that stands for a forbidden pair, where -inf would forbid every state to a search that
+        cannot avoid one. None is so low that a single one costs more than all else can gain.
 
     Returns
     -------
     theta : Potentials
-        The same, with forbidden pairs that are very bad instead.
+        The same, with no pair that is forbidden.
     """
     theta = canonical(theta)
     check_numbers(graph, theta)
     check_possible(graph, (theta.unary > -np.inf).any(axis=1))
-    return theta._replace(tables=np.maximum(theta.tables, _FORBIDDEN))
+    if not np.isneginf(theta.tables).any():
+        return theta
+    instead = _costly(graph, theta) if instead is None else instead
+    return theta._replace(tables=np.maximum(theta.tables, instead))
+
+
+def _costly(graph, theta):
+    """For each table, in shape (n_tables, 1, 1), what is worse than all else in its example is good."""
+    of_nodes, (of_tables, lowest) = _spread(theta.unary)[0], _spread(theta.tables.reshape(graph.n_tables, -1))
+    edge_example = graph.table_example[graph.edge_table]
+    at_stake = sum_by_example(of_nodes, graph.node_example, graph)
+    at_stake += np.bincount(edge_example, of_tables[graph.edge_table], minlength=graph.n_examples)
+    costly = np.where(at_stake > 0, 2.0 * at_stake, 1.0)
+    return (lowest - costly[graph.table_example])[:, None, None]
+
+
+def _spread(rows):
+    """Tell how far apart the possible entries of each row are, and the lowest one; 0 where none is."""
+    possible = rows > -np.inf
+    some = possible.any(axis=1)
+    lowest = np.where(some, np.min(rows, axis=1, where=possible, initial=np.inf), 0.0)
+    return np.where(some, rows.max(axis=1), 0.0) - lowest, lowest
 
 
 class Found(NamedTuple):

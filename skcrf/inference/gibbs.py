@@ -8,7 +8,7 @@ from sklearn.utils._param_validation import Interval
 
 from skcrf._numerics import kernel
 from skcrf.inference._base import BaseInference, Beliefs
-from skcrf.inference._configurations import searchable
+from skcrf.inference._configurations import NEVER, searchable
 from skcrf.inference._draws import arrays_of, draw_state, draw_states, local_scores, streams, streams_of
 
 
@@ -78,7 +78,7 @@ class Gibbs(BaseInference):
 
     def forward(self, graph, theta, tau=None, *, edges=False, tape=False):
         self.task_of(graph, tau)
-        theta, order = searchable(graph, theta), coloured(graph)[1]
+        theta, order = searchable(graph, theta, NEVER), coloured(graph)[1]
         n_states = theta.unary.shape[1]
         means = np.zeros((self.n_chains, *theta.unary.shape))
         edge_mu = np.zeros((edges * graph.n_edges, n_states, n_states))
@@ -141,7 +141,7 @@ class Gibbs(BaseInference):
         x : ndarray of shape (n_nodes,)
             The states of all nodes after these sweeps.
         """
-        theta = searchable(graph, theta)
+        theta = searchable(graph, theta, NEVER)
         if seeds is None:
             draws = np.tile(streams(self.random_state, 1), (graph.n_examples, 1))
         else:

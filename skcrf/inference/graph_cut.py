@@ -11,8 +11,8 @@ from skcrf.inference._configurations import Found, Maximiser
 from skcrf.inference._max_flow import REACHED, fill, new_search
 from skcrf.inference.icm import climb
 
-# Tables that are submodular but for the last digits are submodular.
-_ROUNDING = 1e-12
+# Tables that are submodular but for the last digits, of their differences or of themselves, are submodular.
+_ROUNDING, _LAST_DIGITS = 1e-12, 1e-15
 
 
 class GraphCut(Maximiser):
@@ -168,7 +168,9 @@ def _lay(graph, theta, example, x, options, terminal, residual):
         if i0 == i1 or j0 == j1:
             half = 0.0
         elif half < 0.0:
-            if -half > _ROUNDING * (abs(t00) + abs(t01) + abs(t10) + abs(t11)):
+            # Rows and columns that are forbidden are far below the others, and the same in themselves.
+            along = min(abs(t00 - t01) + abs(t11 - t10), abs(t00 - t10) + abs(t11 - t01))
+            if -half > _ROUNDING * along + _LAST_DIGITS * (abs(t00) + abs(t01) + abs(t10) + abs(t11)):
                 truncated = edge
             # The present pair keeps what it has, and no other may gain: so the score cannot fall.
             if x[i] == i0 and x[j] == j1:

@@ -10,7 +10,7 @@ from skcrf._numerics import kernel, log_normalise, max_abs_by_part
 from skcrf.graph import Graph, Potentials, outer
 from skcrf.inference._base import BaseInference, Beliefs
 from skcrf.inference._checkerboard import CheckerboardEngine
-from skcrf.inference._configurations import searchable
+from skcrf.inference._configurations import NEVER, searchable
 from skcrf.inference._curvature import ProductCurvature
 from skcrf.inference._factor_field import (
     FactorFieldEngine,
@@ -224,7 +224,7 @@ class MeanField(BaseInference):
 
     def forward(self, graph, theta, tau=None, *, edges=False, tape=False):
         self.task_of(graph, tau)
-        theta = searchable(graph, theta)
+        theta = searchable(graph, theta, NEVER)
 
         def run(kind, graph, theta, selection):
             engine = (CheckerboardEngine if kind else _LAYOUTS[graph.layout].engine)(graph, theta)
@@ -253,7 +253,7 @@ class MeanField(BaseInference):
         return backward_in_parts(beliefs, d_mu, d_edge_mu, d_log_z, self._backward)
 
     def curvature(self, graph, theta, beliefs):
-        return ProductCurvature(graph, searchable(graph, theta).tables, beliefs.mu)
+        return ProductCurvature(graph, searchable(graph, theta, NEVER).tables, beliefs.mu)
 
     def statistics(self, graph, beliefs):
         return backward_in_parts(beliefs, None, None, None, self._statistics)
