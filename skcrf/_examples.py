@@ -257,11 +257,12 @@ def like_container(X, results):
     Returns
     -------
     results : list, object ndarray, or ndarray
-        A list for a list or what is lazy, an object array for an object array, one ndarray for one ndarray.
+        A list for a list or what is lazy, an object array for an object array, one ndarray for one ndarray,
+        which sparse results have to be made dense for.
     """
     if isinstance(X, np.ndarray) or (hasattr(X, "__array__") and not is_lazy(X)):
         if np.asarray(X).dtype != object:
-            return np.stack(results)
+            return np.stack([result.toarray() if sparse.issparse(result) else result for result in results])
         out = np.empty(len(results), dtype=object)
         for i, result in enumerate(results):
             out[i] = result

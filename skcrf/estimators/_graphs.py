@@ -89,11 +89,11 @@ class Graphs(BaseReader):
         name : str
             What to call it in messages.
         """
-        if _has_parts(example) and has_axes(example[0]):
+        if has_parts(example) and has_axes(example[0]):
             return
         if has_axes(example):
             found = f"{name} has shape {np.shape(example)}"
-        elif not _has_parts(example):
+        elif not has_parts(example):
             length = f" of {len(example)}" if isinstance(example, (tuple, list)) else ""
             found = f"{name} is {type(example).__name__}{length}"
         else:
@@ -122,7 +122,7 @@ class Graphs(BaseReader):
         return type(self)(example.X.shape[1], f"in {name}", n_edge_features)
 
     def is_example(self, item):
-        return has_axes(item) or (_has_parts(item) and has_axes(item[0], 1))
+        return has_axes(item) or (has_parts(item) and has_axes(item[0], 1))
 
 
 def _n_edge_features(edges, edge_features):
@@ -132,8 +132,19 @@ def _n_edge_features(edges, edge_features):
     return edge_features.shape[1]
 
 
-def _has_parts(example):
-    """Tell whether an example is made of two to four parts."""
+def has_parts(example):
+    """Tell whether an example is made of two to four parts, as graphs are.
+
+    Parameters
+    ----------
+    example : object
+        What the user passed.
+
+    Returns
+    -------
+    has_parts : bool
+        Whether it is.
+    """
     parts = isinstance(example, (tuple, list)) or (
         isinstance(example, np.ndarray) and example.dtype == object and example.ndim == 1
     )

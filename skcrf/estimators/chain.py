@@ -56,12 +56,8 @@ class Sequences(BaseReader):
 
     def __call__(self, example, name):
         """Validate one sequence, as `BaseReader` says."""
-        named = _has_names(example)
-        if named != (self.vectorizer is not None):
-            what = "is an array" if np.size(example) else "is empty"
-            found, expected = ("names its features", "arrays") if named else (what, "dictionaries")
-            raise TypeError(f"{name} {found}, but {expected} are expected, as {self.as_in}.")
-        if named:
+        check_named(example, self.vectorizer is not None, name, self.as_in)
+        if self.vectorizer is not None:
             example = self.vectorizer.transform(checked_names(example, name))
         rows = as_rows(example, name, self.n_features, self.as_in)
         return Example(rows, rows.shape[:1], rows.shape[:1])
@@ -71,11 +67,22 @@ class Sequences(BaseReader):
         return self if known else Sequences(example.X.shape[1], f"in {name}", self.vectorizer)
 
     def is_example(self, item):
-        return has_axes(item) or _has_names(item)
+        return has_axes(item) or has_names(item)
 
 
-def _has_names(example):
-    """Tell whether a sequence is a list, or an array of objects, of items that name their features."""
+def has_names(example):
+    """Tell whether a sequence is a list, or an array of objects, of items that name their features.
+
+    Parameters
+    ----------
+    example : object
+        What the user passed.
+
+    Returns
+    -------
+    has_names : bool
+        Whether it is.
+    """
     if isinstance(example, np.ndarray):
         # All of them: a table of objects may hold a dictionary by mistake.
         return (
@@ -85,6 +92,31 @@ def _has_names(example):
             and all(map(_is_named, example))
         )
     return isinstance(example, (list, tuple)) and len(example) > 0 and _is_named(example[0])
+
+
+def check_named(example, expected, name, as_in):
+    """Refuse a sequence that names its features where others do not, or the other way round.
+
+    Parameters
+    ----------
+    example : object
+        What the user passed.
+    expected : bool
+        Whether features have names.
+    name : str
+        What to call the sequence in messages.
+    as_in : str
+        Where that is known from.
+    """
+    named = has_names(example)
+    if named != expected:
+        what = "is empty" if _is_empty(example) else "is an array"
+        found, wanted = ("names its features", "arrays") if named else (what, "dictionaries")
+        raise TypeError(f"{name} {found}, but {wanted} are expected, as {as_in}.")
+
+
+def _is_empty(example):
+    return getattr(example, "size", None) == 0 or (isinstance(example, (list, tuple)) and not example)
 
 
 def checked_names(sequence, name):
@@ -192,8 +224,9 @@ class ChainCRFClassifier(BaseFieldClassifier):
         What is minimised: a name in `skcrf.losses.LOSSES`, or an instance.
     gradient : str or BaseGradient, default="backprop"
         How the loss is differentiated through the inference.
-    optimizer : str or BaseOptimizer, default="lbfgs"
-        How the loss is minimised: a name in `skcrf.optimizers.OPTIMIZERS`, or an instance.
+    optimizer : "auto", str or BaseOptimizer, default="auto"
+        How the loss is minimised: a name in `skcrf.optimizers.OPTIMIZERS`, or an instance. "auto" is what
+        suits the loss and the inference: "lbfgs" where the loss is smooth.
     schedule : {"at_once", "doubling"} or BaseSchedule, default="at_once"
         What the optimizer sees of the training set. "doubling" starts with a few sequences, and then takes
         twice as many for half as many iterations until it has all.
@@ -279,7 +312,7 @@ class ChainCRFClassifier(BaseFieldClassifier):
         inference="tree",
         loss="likelihood",
         gradient="backprop",
-        optimizer="lbfgs",
+        optimizer="auto",
         schedule="at_once",
         init="auto",
         alpha=1e-3,
@@ -315,9 +348,9 @@ class ChainCRFClassifier(BaseFieldClassifier):
         self.random_state = random_state
 
     def _start_reading(self, X):
-        if not _has_names(next(iter(X))):
+        if not has_names(next(iter(X))):
             return self._reads
-        items = (item for i, x in enumerate(X) if _has_names(x) for item in checked_names(x, f"X[{i}]"))
+        items = (item for i, x in enumerate(X) if has_names(x) for item in checked_names(x, f"X[{i}]"))
         return Sequences(vectorizer=DictVectorizer().fit(items))
 
     @property
