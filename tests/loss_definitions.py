@@ -245,10 +245,10 @@ def score_of(graph, theta, x):
     return np.array([reference.scores(part, row[None])[0] for part, row in each])
 
 
-def contrastive_divergence(graph, theta, y):
-    """What a sweep of the sampler makes of the labels, seeded by these."""
-    own = [y[first:last].astype(np.int64) for first, last in itertools.pairwise(graph.node_ptr)]
-    free, hidden = ([zlib.crc32(labels, seed) for labels in own] for seed in (0, 1))
+def contrastive_divergence(graph, theta, y, random_state=0):
+    """What a sweep of the sampler makes of the labels, seeded by these; all examples have the number 0."""
+    own = [np.append(y[first:last].astype(np.int64), 0) for first, last in itertools.pairwise(graph.node_ptr)]
+    free, hidden = ([zlib.crc32(labels, seed) for labels in own] for seed in (random_state, random_state + 1))
     right = INFERENCE["gibbs"]().sample(graph, clamp(theta, y), init=y, seeds=hidden)
     x = INFERENCE["gibbs"]().sample(graph, theta, init=right, seeds=free)
     labelled = by_example(graph, enumerate(y >= 0)) > 0

@@ -39,7 +39,6 @@ NO_BETTER = {
     ("piecewise", "converged"): {"bp", "trw"},
     ("likelihood", "converged"): {"bp"},
     ("em", "converged"): {"bp"},
-    ("contrastive_divergence", "steps"): {"bruteforce", "exact"},  # .006, on tiles of eight pixels
 }
 #: Steps for losses that have kinks, by whether these are margins, which want longer ones.
 STEPS = {

@@ -6,7 +6,16 @@ import reference
 import strategies
 import zoo
 from derivatives import check_gradient
-from loss_definitions import OF_LOG_Z, TRUNCATED, able, by_example, patch_pseudolikelihood, piecewise, wrapped
+from loss_definitions import (
+    OF_LOG_Z,
+    TRUNCATED,
+    able,
+    by_example,
+    contrastive_divergence,
+    patch_pseudolikelihood,
+    piecewise,
+    wrapped,
+)
 from numba import config
 from numpy.testing import assert_allclose, assert_array_equal
 
@@ -346,3 +355,36 @@ def test_hidden_sites_drop_out_of_the_pseudolikelihood(seed):
     expected, _, _ = LOSSES["pseudolikelihood"]()(None, smaller, kept, y[[0, 1, 3, 4]])
     assert_allclose(value, expected.sum(), rtol=1e-12)
     assert not gradient.unary[2].any() and not gradient.tables[1:3].any()
+
+
+# ---------------------------------------------------------------------------------------- samples
+
+
+def test_what_is_drawn_depends_on_random_state(seed):
+    rng, graph = np.random.default_rng(seed), pack([lattice(5, 6)] * 3)
+    theta, y = zoo.normal(graph, 3, rng), zoo.labels(graph, 3, rng, hidden=0.3)
+
+    def value(**random_state):
+        return LOSSES["contrastive_divergence"](**random_state)(None, graph, theta, y)[0]
+
+    assert_allclose(
+        value(random_state=7), contrastive_divergence(graph, theta, y, random_state=7), rtol=1e-10
+    )
+    assert_array_equal(value(random_state=0), value())
+    assert (value(random_state=7) != value()).all()
+
+
+# ------------------------------------------------------------------------------------------------- convexity
+
+
+@pytest.mark.parametrize("loss", [name for name, loss in LOSSES.items() if loss.is_convex])
+def test_convex_where_it_is_said(loss, seed):
+    """Nowhere above a chord between random potentials, all labels known."""
+    rng, graph = np.random.default_rng(seed), zoo.GRAPHS["lattice_2x3"]
+    inference = wrapped(INFERENCE["bruteforce"])
+    for _ in range(20):
+        y = zoo.labels(graph, 2, rng)
+        ends = [zoo.normal(graph, 2, rng, strength=3.0) for _ in range(2)]
+        middle = Potentials(*(0.5 * (one + other) for one, other in zip(*ends, strict=True)))
+        one, other, between = (LOSSES[loss]()(inference, graph, theta, y)[0][0] for theta in (*ends, middle))
+        assert between <= 0.5 * (one + other) + 1e-9

@@ -25,7 +25,7 @@ from loss_definitions import (
 from numba import config
 from numpy.testing import assert_allclose, assert_array_equal
 
-from skcrf.graph import Potentials, factor_potentials, from_factors, pack
+from skcrf.graph import Potentials, factor_potentials, from_factors, lattice, pack
 from skcrf.inference import INFERENCE
 from skcrf.losses import LOSSES
 
@@ -242,10 +242,15 @@ def test_site_weights_are_refused_where_they_mean_nothing(loss):
     ],
 )
 def test_not_converging_is_told_by_example(loss, name, labelled, seed):
-    """Also where all labels are known, so that the clamped half of a likelihood has nothing to iterate."""
-    graph = pack([zoo.SINGLES["no_edges"], zoo.SINGLES["lattice_2x3"]])
+    """Also where all labels are known, so that the clamped half of a likelihood has nothing to iterate.
+
+    Both cycles of the second example are frustrated, so that no bound of a best score is reached.
+    """
+    graph = pack([zoo.SINGLES["no_edges"], lattice(2, 3, tied=False)])
     assert takes(loss, graph)
     theta = zoo.attractive(graph, 2, np.random.default_rng(seed), strength=3.0)
+    (middle,) = np.flatnonzero((graph.edges == [4, 7]).all(axis=1))  # after three nodes without edges
+    theta.tables[graph.edge_table[middle]] *= -1
     y = np.full(graph.n_nodes, -1)
     y[: 3 + (labelled if LOSSES[loss].hidden_labels else 6)] = 1
     value, gradient, converged = LOSSES[loss]()(

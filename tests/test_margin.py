@@ -1,5 +1,7 @@
 """What max-margin losses and their relatives promise: limits, bounds, costs, halves."""
 
+from contextlib import nullcontext
+
 import numpy as np
 import pytest
 import reference
@@ -7,11 +9,12 @@ import zoo
 from derivatives import check_gradient
 from loss_definitions import TEMPERATURES as OF_LOSSES
 from loss_definitions import by_example, unified, wrapped
-from numpy.testing import assert_allclose
+from numpy.testing import assert_allclose, assert_array_equal
 
 from skcrf.graph import Potentials, augment, chain, lattice, pack
 from skcrf.inference import INFERENCE
 from skcrf.losses import LOSSES, Hinge, LatentHinge, Likelihood, MarginalHinge, Unified
+from skcrf.objective import Resumed
 
 EXACT = INFERENCE["bruteforce"]
 BATCH = pack([zoo.SINGLES[name] for name in ("lonely", "cycle", "pair", "chain")])
@@ -132,15 +135,18 @@ def augmented(theta, cost, y):
     [
         (np.zeros((3, 3)), r"cost has shape \(3, 3\), expected \(2, 2\): a row for each right label"),
         ([[0.0, 1.0], [-1.0, 0.0]], r"cost must be at least 0"),
-        ([[0.0, np.nan], [1.0, 0.0]], r"Input cost contains NaN"),
+        ([[0.0, np.nan], [1.0, 0.0]], r"cost is no table of numbers: Input cost contains NaN"),
+        ([0.0, 1.0], r"cost is no table of numbers: Expected 2D array"),
         (np.ones((2, 2)), r"0 on its diagonal"),
-        ([[0.0, 1.0], [1.0]], r"inhomogeneous|sequence"),
+        ([[0.0, 1.0], [1.0]], r"cost is no table of numbers: .*(inhomogeneous|sequence)"),
     ],
 )
 def test_costs_that_are_none(cost, message, seed):
     theta, y, _ = problem(seed, hidden=0.0)
     with pytest.raises(ValueError, match=message):
         value_of(Hinge(cost=cost), theta, y)
+    with pytest.raises(ValueError, match=message):  # known before there are potentials
+        Hinge(cost=cost).check(EXACT(), np.array([3]), np.array([3]), 2)
 
 
 def test_the_gradient_is_the_difference_of_two_configurations(seed):
@@ -176,10 +182,29 @@ def test_what_is_refused():
     with pytest.raises(ValueError, match=r"Hinge takes no hidden .* 1 of 14 .* example 1 .*'marginal_hinge'"):
         Hinge()(wrapped(INFERENCE["tree"]), graph, theta, y)
     for loss in (Unified.mllr(), Unified(0.5, 1.0)):
-        with pytest.raises(ValueError, match=r"'tempered'.*13 labels of 2 states are more than 4096 conf"):
+        with pytest.raises(ValueError, match=rf"eps_y={loss.eps_y} .*13 labels of 2 states in example 1 are"):
             loss(wrapped(INFERENCE["bp"]), graph, theta, y)
     y[2:] = -1  # an example of which nothing is known does not count
     assert Hinge()(wrapped(INFERENCE["tree"]), graph, theta, y)[0][1] == 0.0
+
+
+def test_what_is_enumerated_at_most():
+    """4096 configurations, of examples that hide labels; but none where temperatures can be ordered."""
+    mllr, other, sizes = Unified.mllr(), INFERENCE["bp"](), np.array([50, 2000, 3])
+    for n_labels, n_states, refused in (
+        ([12, 2000, 3], 2, False),
+        ([13, 2000, 3], 2, True),
+        ([6, 2000, 0], 4, False),
+        ([7, 0, 0], 4, True),
+        ([0, 1999, 0], 2, True),  # a number of configurations that no float holds
+        ([0, 1999, 0], 1, False),
+    ):
+        asked = np.array(n_labels), sizes, n_states
+        with zoo.case(n_labels, n_states):
+            with pytest.raises(ValueError, match="configurations") if refused else nullcontext():
+                mllr.check(other, *asked)
+            for loss, inference in ((mllr, EXACT()), (Unified(0.4, 0.4), other), (Unified(0.0, 1.0), other)):
+                loss.check(inference, *asked)
 
 
 @pytest.mark.parametrize(
@@ -205,3 +230,23 @@ def test_right_labels_are_always_a_candidate(name, loss, seed):
     assert_allclose(gradient.unary[nothing[graph.node_example]], 0.0, rtol=0, atol=1e-12)
     unaware = loss.convex._free(inference, graph, augment(theta, y, 0.1), y)[0]
     assert (unaware < loss.concave(inference, graph, theta, y)[0]).any()
+
+
+@pytest.mark.parametrize("loss", [LatentHinge(), MarginalHinge(), Unified(0.0, 0.6)])
+def test_the_clamped_half_is_inferred_once(loss, seed):
+    """It is what is subtracted and a candidate of what is added; evaluated alone, that half infers it too."""
+    rng, graph = np.random.default_rng(seed), pack([lattice(4, 5), chain(6)])
+    theta, y = zoo.attractive(graph, 3, rng, strength=2.0), zoo.labels(graph, 3, rng, hidden=0.7)
+    starts, n_calls = {loss: {}, loss.convex: {}, loss.concave: {}}, {}
+
+    def asked(call):
+        inference = Resumed(wrapped(INFERENCE["bp"], max_iter=1), starts[call])
+        answer, n_calls[call] = call(inference, graph, theta, y), inference.n_calls
+        return answer
+
+    for _ in range(2):  # the second time from where the first ended
+        whole, convex, concave = map(asked, starts)
+        assert list(n_calls.values()) == [2, 2, 1] == [len(kept) for kept in starts.values()]
+        assert_array_equal(whole[0], convex[0] - concave[0])
+        for found, one, other in zip(whole[1], convex[1], concave[1], strict=True):
+            assert_array_equal(found, one - other)

@@ -1,6 +1,6 @@
 """Losses, by name."""
 
-from skcrf.losses._base import BaseLoss
+from skcrf.losses._base import BaseLoss, has_kinks
 from skcrf.losses.clique import CliqueLogistic, CliqueQuadratic, CliqueSmoothed
 from skcrf.losses.likelihood import EM, Likelihood
 from skcrf.losses.margin import Hinge, LatentHinge, MarginalHinge, Unified
@@ -49,4 +49,5 @@ __all__ = [
     "Unified",
     "UnivariateLogistic",
     "UnivariateQuadratic",
+    "has_kinks",
 ]

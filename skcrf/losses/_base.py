@@ -9,6 +9,24 @@ from skcrf._examples import ExampleError
 from skcrf.graph import scaled
 
 
+def has_kinks(loss, inference):
+    """Tell whether a loss has kinks with an inference.
+
+    Parameters
+    ----------
+    loss : BaseLoss
+        The loss, or a half of it.
+    inference : BaseInference
+        The inference.
+
+    Returns
+    -------
+    has_kinks : bool
+        Whether it has its own, or those of best scores where the inference has no sums.
+    """
+    return loss.subgradient or (bool(loss.needs) and "sum" not in inference.tasks)
+
+
 class BaseLoss(BaseEstimator, ABC):
     """Base class of all losses.
 
@@ -17,6 +35,7 @@ class BaseLoss(BaseEstimator, ABC):
     - y (n_nodes,) holds states, -1 where the label is hidden.
     - The value of an example is a sum over its labelled sites (or cliques), to be minimised.
     - An example without a label costs nothing.
+    - What it does not take is refused by `check`, which needs no potentials, so that a fit can ask first.
     - A loss knows neither features nor weights: its derivative is with respect to theta.
 
     The class attributes are claims, and the test suite holds every class to them.
@@ -35,6 +54,8 @@ class BaseLoss(BaseEstimator, ABC):
     subgradient = False
     #: Whether some labels of an example may be hidden while others are known.
     hidden_labels = True
+    #: Whether it is convex in theta where inference is exact and all labels are known.
+    is_convex = False
     #: Two functions with the door of a loss, convex where inference is exact, whose difference the loss is.
     convex = concave = None
     #: Which half of such a difference it is, for those.
@@ -48,8 +69,12 @@ class BaseLoss(BaseEstimator, ABC):
     site_weighted = False
     #: Whether the weight of a site is what a wrong label costs there.
     site_costs = False
+    #: Whether it draws random numbers, for which it has to be told the examples apart: see `numbered`.
+    draws = False
     #: What a fit starts from where the user does not say: "independent", or the loss to minimise first.
     starts_from = "independent"
+    #: What minimises it where the user does not say: a name in `skcrf.optimizers.OPTIMIZERS`.
+    optimizer = "lbfgs"
     #: How labels are predicted where the user does not say: "mpm", the label of the largest marginal at every
     #: site, "map", the most probable configuration, or "marginal_map", that of the sites that are not hidden
     #: variables, with these summed out.
@@ -86,9 +111,8 @@ class BaseLoss(BaseEstimator, ABC):
                 f"{type(self).__name__} takes graphs of pairs alone, but this graph has the layout "
                 f"{graph.layout!r}: take another loss."
             )
-        if not self.hidden_labels:
-            n_labels = np.bincount(graph.node_example[y >= 0], minlength=graph.n_examples)
-            self.refuse_hidden(n_labels, np.diff(graph.node_ptr))
+        n_labels = np.bincount(graph.node_example[y >= 0], minlength=graph.n_examples)
+        self.check(inference, n_labels, np.diff(graph.node_ptr), theta.unary.shape[1])
         if site_weight is None or self.site_weighted or self.site_costs:
             return self._evaluate(inference, graph, theta, y, site_weight)
         if graph.n_nodes > graph.n_examples:
@@ -100,15 +124,19 @@ class BaseLoss(BaseEstimator, ABC):
         value, d_theta, converged = self._evaluate(inference, graph, theta, y, None)
         return value * site_weight, scaled(graph, d_theta, site_weight), converged
 
-    def refuse_hidden(self, n_labels, sizes):
-        """Refuse examples of which some labels are hidden, if the loss takes none.
+    def check(self, inference, n_labels, sizes, n_states):
+        """Refuse what the loss does not take: of a fit before it starts, and in every call.
 
         Parameters
         ----------
+        inference : BaseInference
+            The inference.
         n_labels : ndarray of shape (n_examples,)
-            Number of labels that are known.
+            Number of labels that are known; 0 for examples that do not count.
         sizes : ndarray of shape (n_examples,)
             Number of sites.
+        n_states : int
+            Number of states of a site.
         """
         partly = (n_labels > 0) & (n_labels < sizes)
         if partly.any() and not self.hidden_labels:

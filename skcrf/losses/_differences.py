@@ -1,18 +1,21 @@
 """Losses that are differences of two log-partition functions, and the two halves of them.
 
 Each half is convex in theta where inference is exact, so that the difference is what the concave-convex
-procedure takes. A half has the door of a loss, and is none: it is not to be minimised alone.
+procedure takes. A half has the door of a loss, and is none: it is not to be minimised alone, and what it does
+not take is for the loss to refuse.
 """
 
 from abc import abstractmethod
 from collections.abc import Callable
 from itertools import pairwise
+from numbers import Real
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.utils import check_array
 
+from skcrf._examples import ExampleError
 from skcrf.graph import Potentials, augment, clamp, scaled, score, score_vjp, sum_by_example
 from skcrf.losses._base import BaseLoss
 
@@ -25,6 +28,7 @@ class DifferenceLoss(BaseLoss):
 
     needs = frozenset({"log_z"})
     tasks = frozenset()
+    is_convex = True
 
     @property
     @abstractmethod
@@ -36,9 +40,12 @@ class DifferenceLoss(BaseLoss):
     def concave(self):
         """Callable: the half that is subtracted."""
 
+    def _halves(self, *asked):
+        """Evaluate both."""
+        return self.convex(*asked), self.concave(*asked)
+
     def _evaluate(self, inference, graph, theta, y, site_weight):
-        free = self.convex(inference, graph, theta, y, site_weight)
-        clamped = self.concave(inference, graph, theta, y, site_weight)
+        free, clamped = self._halves(inference, graph, theta, y, site_weight)
         d_theta = Potentials(*(one - other for one, other in zip(free[1], clamped[1], strict=True)))
         return above(free[0], clamped[0], labelled(graph, y)), d_theta, free[2] & clamped[2]
 
@@ -80,11 +87,14 @@ def labelled(graph, y):
     return (sum_by_example(y >= 0, graph.node_example, graph) > 0).astype(np.float64)
 
 
-def _costs(cost, y, n_states):
-    """What wrong labels cost: a number, or one for each state of each node."""
-    if np.ndim(cost) == 0:
-        return cost
-    table = check_array(cost, dtype=np.float64, input_name="cost")
+def _refuse_costs(cost, n_states):
+    """Refuse what cannot be the cost of wrong labels; a number was checked with the parameters."""
+    if isinstance(cost, Real):
+        return
+    try:
+        table = check_array(cost, dtype=np.float64, input_name="cost")
+    except ValueError as error:
+        raise ValueError(f"cost is no table of numbers: {error}") from error
     if table.shape != (n_states, n_states):
         raise ValueError(
             f"cost has shape {table.shape}, expected ({n_states}, {n_states}): a row for each right label, a "
@@ -92,7 +102,6 @@ def _costs(cost, y, n_states):
         )
     if (table < 0).any() or np.diagonal(table).any():
         raise ValueError("cost must be at least 0, and 0 on its diagonal: right labels cost nothing.")
-    return table[y]  # of hidden labels any row, as nothing is added there
 
 
 def log_z_at(inference, graph, theta, tau, d_log_z, **inner):
@@ -131,8 +140,21 @@ def log_z_at(inference, graph, theta, tau, d_log_z, **inner):
     return hottest * beliefs.log_z, inference.backward(beliefs, d_log_z=d_log_z), beliefs.converged
 
 
-def _higher(graph, one, other):
-    """Take the higher of two answers for each example: each is (log_z, d_theta, converged)."""
+def higher(graph, one, other):
+    """Take the higher of two answers for each example.
+
+    Parameters
+    ----------
+    graph : Graph
+        Structure.
+    one, other : tuple
+        log_z of shape (n_examples,), d_theta, and converged of shape (n_examples,).
+
+    Returns
+    -------
+    higher : tuple
+        The same of the higher one, which converged where both did.
+    """
     wins = other[0] > one[0]
     of_one, of_other = (scaled(graph, d, 1.0 * w) for d, w in ((one[1], ~wins), (other[1], wins)))
     return np.maximum(one[0], other[0]), Potentials(*map(np.add, of_one, of_other)), one[2] & other[2]
@@ -156,6 +178,7 @@ class Free(NamedTuple):
 
     needs = frozenset({"log_z"})
     half = "convex"
+    draws = False
     clamps = True
     subgradient = False
 
@@ -191,6 +214,7 @@ class Augmented(NamedTuple):
 
     needs = frozenset({"log_z"})
     half = "convex"
+    draws = False
     clamps = False
 
     @property
@@ -198,16 +222,50 @@ class Augmented(NamedTuple):
         """Whether there are kinks."""
         return min(self.eps_y, self.eps_h) == 0
 
+    def check(self, inference, n_labels, sizes, n_states):
+        """Refuse costs that are none, and labels that are too many to be enumerated, as a loss does."""
+        _refuse_costs(self.cost, n_states)
+        many = (n_labels < sizes) & (n_labels * np.log2(n_states) > np.log2(_MOST_CONFIGURATIONS))
+        if many.any() and self._enumerates(inference):
+            example = int(np.argmax(many))
+            raise ExampleError(
+                f"Where temperatures differ, as eps_y={self.eps_y} and eps_h={self.eps_h} do, an inference "
+                f"without the task 'tempered' needs the known labels of an example to be enumerated, but "
+                f"{n_labels[example]} labels of {n_states} states in {{example}} are more than "
+                f"{_MOST_CONFIGURATIONS} configurations. Take inference 'exact', or equal temperatures.",
+                example,
+            )
+
     def __call__(self, inference, graph, theta, y, site_weight=None):
         """Evaluate, as a loss does."""
-        cost = _costs(self.cost, y, theta.unary.shape[1])
+        found = self.found(inference, graph, theta, y, site_weight)
+        if self.reaches(inference):
+            return found
+        # The right labels cost nothing, nor do hidden ones: with costs or without, their score is the same.
+        return higher(graph, found, Clamped(self.eps_h)(inference, graph, theta, y))
+
+    def reaches(self, inference):
+        """Tell whether what an inference finds is never below the score of the right labels.
+
+        Parameters
+        ----------
+        inference : BaseInference
+            The inference.
+
+        Returns
+        -------
+        reaches : bool
+            If not, that score has to be a candidate.
+        """
+        return self.eps_y > 0 or inference.exact_on == "any"
+
+    def found(self, inference, graph, theta, y, site_weight=None):
+        """Evaluate, with no other candidate than what the inference finds."""
+        cost = np.asarray(self.cost, dtype=np.float64)
+        cost = cost[y] if cost.ndim else cost  # of hidden labels any row, as nothing is added there
         if site_weight is not None:
             cost = cost * np.reshape(site_weight, (-1,) + (1,) * (np.ndim(cost) - 1))
-        theta = augment(theta, y, cost)
-        found = self._free(inference, graph, theta, y)
-        if self.eps_y > 0 or inference.exact_on == "any":
-            return found
-        return _higher(graph, found, Clamped(self.eps_h)(inference, graph, theta, y))
+        return self._free(inference, graph, augment(theta, y, cost), y)
 
     def _free(self, inference, graph, theta, y):
         counts = labelled(graph, y)
@@ -225,12 +283,14 @@ class Augmented(NamedTuple):
 
     def _hidden_first(self, inference, graph, theta, y, counts):
         """Eliminate hidden sites, then the others: by the inference if it can, else these are enumerated."""
+        if self._enumerates(inference):
+            return self._enumerated(inference, graph, theta, y, counts)
         tau = np.where(y >= 0, self.eps_y, self.eps_h)
-        if "tempered" in inference.tasks:
-            return log_z_at(inference, graph, theta, tau, counts, inner=y < 0)
-        if self.eps_y == 0:  # sums are inside of maxima
-            return log_z_at(inference, graph, theta, tau, counts)
-        return self._enumerated(inference, graph, theta, y, counts)
+        inner = {"inner": y < 0} if "tempered" in inference.tasks else {}  # else sums are inside of maxima
+        return log_z_at(inference, graph, theta, tau, counts, **inner)
+
+    def _enumerates(self, inference):
+        return self.eps_h != self.eps_y > 0 and "tempered" not in inference.tasks
 
     def _enumerated(self, inference, graph, theta, y, counts):
         configurations = _configurations(graph, theta, y, counts)
@@ -260,18 +320,12 @@ def _configurations(graph, theta, y, counts):
     n_states = theta.unary.shape[1]
     known = (y >= 0) & (counts[graph.node_example] > 0)
     n_known = np.bincount(graph.node_example[known], minlength=graph.n_examples)
-    sizes = n_states ** n_known.astype(np.float64)
-    if sizes.max() > _MOST_CONFIGURATIONS:
-        raise ValueError(
-            f"Where temperatures differ, an inference without the task 'tempered' needs the known labels of "
-            f"an example to be enumerated: {n_known.max()} labels of {n_states} states are more than "
-            f"{_MOST_CONFIGURATIONS} configurations. Take inference 'exact', or equal temperatures."
-        )
+    sizes = n_states**n_known
     place = np.zeros(len(y), dtype=np.int64)  # of each labelled site among those of its example
     for first, last in pairwise(graph.node_ptr):
         place[first:last] = np.maximum(np.cumsum(known[first:last]) - 1, 0)
     found = []
-    for number in range(int(sizes.max())):
+    for number in range(sizes.max()):
         states = number // n_states**place % n_states
         impossible = known & np.isneginf(theta.unary[np.arange(len(y)), states])
         own = (number < sizes) & (sum_by_example(impossible, graph.node_example, graph) == 0)
@@ -298,6 +352,7 @@ class Clamped(NamedTuple):
 
     needs = frozenset({"log_z"})
     half = "concave"
+    draws = False
     clamps = True
 
     @property

@@ -18,8 +18,9 @@ class Likelihood(DifferenceLoss):
     truncated one (D13 section 7.3) where it is truncated: then give it iterations enough, as with too few
     it diverges. Hidden labels are summed out: the loss is the difference of two log-partition functions,
     of which one has the labels clamped (Eq 21). With a MAP solver, which has no sums, both are best scores:
-    the saddle point approximation of K05. In a directed model the other is known to be 0: where all labels
-    are known, no inference is called, and the loss is convex.
+    the saddle point approximation of K05, which is least where all weights are zero, so that its optimizer is
+    "subgradient", which keeps weights by their training error. In a directed model the other is known to be
+    0: where all labels are known, no inference is called, and the loss is convex.
 
     See Also
     --------

@@ -5,7 +5,7 @@ from numbers import Real
 
 from sklearn.utils._param_validation import Interval
 
-from skcrf.losses._differences import Augmented, Clamped, DifferenceLoss
+from skcrf.losses._differences import Augmented, Clamped, DifferenceLoss, higher
 
 
 class MarginLoss(DifferenceLoss):
@@ -39,14 +39,24 @@ class MarginLoss(DifferenceLoss):
         """Callable: the half that is subtracted."""
         return Clamped(self.temperatures[1])
 
+    def check(self, inference, n_labels, sizes, n_states):
+        super().check(inference, n_labels, sizes, n_states)
+        self.convex.check(inference, n_labels, sizes, n_states)
+
+    def _halves(self, inference, graph, *asked):
+        """Evaluate both: the second is the candidate that the first would infer again."""
+        found, right = (half(inference, graph, *asked) for half in (self.convex.found, self.concave))
+        return found if self.convex.reaches(inference) else higher(graph, found, right), right
+
 
 class Hinge(MarginLoss):
     """Structured hinge loss of the structured SVM: the margin by which wrong labels win, P16 Eq 2.48.
 
     The best score of any labels, with what is wrong in them added, minus the score of the right ones. Never
     below the cost of the labels that the best configuration predicts, where inference is exact. A wrong label
-    costs 1, or what `cost` and `class_weight` say. Convex, with kinks: take optimizer "bundle", "frank_wolfe"
-    or "subgradient". Labels must be known; those of a whole example may be hidden, which then does not count.
+    costs 1, or what `cost` and `class_weight` say. Convex, with kinks: its optimizer is "bundle", and
+    "frank_wolfe" and "subgradient" are others. Labels must be known; those of a whole example may be hidden,
+    which then does not count.
 
     Parameters
     ----------
@@ -74,6 +84,7 @@ class Hinge(MarginLoss):
 
     tasks = frozenset({"max"})
     subgradient = True
+    optimizer = "bundle"
     hidden_labels = False
     decoding = "map"
     temperatures = 0.0, 0.0
@@ -83,8 +94,8 @@ class LatentHinge(MarginLoss):
     """Hinge loss of the latent structured SVM: hidden labels are maximised over, P16 Eq 4.5.
 
     As `Hinge`, and both scores are those with the hidden labels that make them best. Where labels are hidden
-    it is not convex, but a difference of convex functions: take optimizer "cccp" or "subgradient". A hidden
-    label that might well be another is taken for certain; see `MarginalHinge`.
+    it is not convex, but a difference of convex functions: its optimizer is "cccp", and "subgradient" is
+    another. A hidden label that might well be another is taken for certain; see `MarginalHinge`.
 
     Parameters
     ----------
@@ -109,6 +120,7 @@ class LatentHinge(MarginLoss):
 
     tasks = frozenset({"max"})
     subgradient = True
+    optimizer = "cccp"
     decoding = "map"
     temperatures = 0.0, 0.0
 
@@ -118,7 +130,7 @@ class MarginalHinge(MarginLoss):
 
     As `Hinge`, with scores that are logarithms of sums over the hidden labels, so that what is not certain of
     them is accounted for. Never below the cost of the labels that marginal MAP predicts, where inference is
-    exact. A difference of convex functions: take optimizer "cccp" or "subgradient".
+    exact. A difference of convex functions: its optimizer is "cccp", and "subgradient" is another.
 
     Parameters
     ----------
@@ -143,6 +155,7 @@ class MarginalHinge(MarginLoss):
 
     tasks = frozenset({"max", "sum", "mixed"})
     subgradient = True
+    optimizer = "cccp"
     decoding = "marginal_map"
     temperatures = 0.0, 1.0
 
@@ -242,6 +255,11 @@ class Unified(MarginLoss):
     def subgradient(self):
         """Whether the loss has kinks."""
         return self.convex.subgradient
+
+    @property
+    def optimizer(self):
+        """What minimises it where the user does not say."""
+        return "cccp" if self.subgradient else "lbfgs"
 
     @property
     def decoding(self):

@@ -57,6 +57,8 @@ class Piecewise(BaseLoss):
 
     _parameter_constraints = {"pieces": [StrOptions(set(PIECES))]}
 
+    is_convex = True
+
     def __init__(self, pieces="cliques"):
         self.pieces = pieces
 

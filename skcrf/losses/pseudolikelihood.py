@@ -37,6 +37,7 @@ class Pseudolikelihood(BaseLoss):
     """
 
     site_weighted = True
+    is_convex = True
 
     def _evaluate(self, inference, graph, theta, y, site_weight):
         weight = np.ones(graph.n_nodes) if site_weight is None else kernel_array(site_weight)
@@ -86,6 +87,7 @@ class PatchPseudolikelihood(BaseLoss):
     _parameter_constraints = {"size": [Interval(Integral, 1, None, closed="left")]}
 
     graphs = "lattice"
+    is_convex = True
 
     def __init__(self, size=2):
         self.size = size

@@ -1,5 +1,6 @@
 """Losses that compare the labels with one configuration: where marginals are largest, or a sample."""
 
+from copy import copy
 from functools import partial
 from itertools import pairwise
 from numbers import Integral
@@ -46,8 +47,8 @@ class MaximumMarginal(BaseLoss):
 
     The likelihood's derivative with what is expected in place of it taken at one configuration, the one that
     "mpm" decoding predicts; labels are learned until that is right. Not the derivative of the likelihood, nor
-    of any smooth function: gradient steps end in limit cycles, for which optimizer "subgradient" keeps
-    the best weights so far. Hidden labels are predicted in the same way, given the others.
+    of any smooth function: gradient steps end in limit cycles, for which its optimizer, "subgradient",
+    keeps the best weights so far. Hidden labels are predicted in the same way, given the others.
 
     See Also
     --------
@@ -68,6 +69,7 @@ class MaximumMarginal(BaseLoss):
     needs = frozenset({"mu"})
     rounds = True
     subgradient = True
+    optimizer = "subgradient"
 
     def _evaluate(self, inference, graph, theta, y, site_weight):
         beliefs = inference.forward(graph, theta)
@@ -85,17 +87,17 @@ class ContrastiveDivergence(BaseLoss):
 
     The likelihood's derivative with what is expected in place of it taken at one configuration, which a few
     sweeps of Gibbs sampling make of the labels: what the model changes in them it likes too much. Calls no
-    inference. The value is not that of the likelihood, nor is it to be compared between weights: take
-    optimizer "subgradient", which keeps weights by their training error, or "adam". Hidden labels are drawn
+    inference. The value is not that of the likelihood, nor is it to be compared between weights:
+    its optimizer is "subgradient", which keeps weights by their training error. Hidden labels are drawn
     first, given the others, and sampled with them.
 
     Parameters
     ----------
     n_sweeps : int, default=1
         Sweeps over all sites; the more, the nearer to the likelihood.
-    seed : int, default=0
-        Of what is drawn. Draws depend on it and on the labels of the example alone, so that they are the same
-        in every evaluation, and for any number of jobs.
+    random_state : int, default=0
+        Of what is drawn. Draws depend on it, on the labels of the example and on its number in the training
+        set, so that they are the same in every evaluation, and for any number of jobs.
 
     See Also
     --------
@@ -114,21 +116,45 @@ class ContrastiveDivergence(BaseLoss):
 
     _parameter_constraints = {
         "n_sweeps": [Interval(Integral, 1, None, closed="left")],
-        "seed": [Interval(Integral, 0, 2**31 - 1, closed="both")],
+        "random_state": [Interval(Integral, 0, 2**31 - 1, closed="both")],
     }
 
     rounds = True
     subgradient = True
+    draws = True
+    optimizer = "subgradient"
     graphs = "pairwise"
 
-    def __init__(self, n_sweeps=1, seed=0):
+    def __init__(self, n_sweeps=1, random_state=0):
         self.n_sweeps = n_sweeps
-        self.seed = seed
+        self.random_state = random_state
+
+    def numbered(self, numbers):
+        """Tell examples apart that have equal labels: they must not share what is drawn.
+
+        Parameters
+        ----------
+        numbers : ndarray of shape (n_examples,)
+            The number of each example of a batch among all.
+
+        Returns
+        -------
+        loss : ContrastiveDivergence
+            For this batch alone.
+        """
+        loss = copy(self)
+        loss._numbers = numbers
+        return loss
 
     def _evaluate(self, inference, graph, theta, y, site_weight):
         y = np.ascontiguousarray(y, dtype=np.int64)
-        own = [y[first:last] for first, last in pairwise(graph.node_ptr)]
-        hidden_seeds, seeds = ([crc32(labels, seed) for labels in own] for seed in (self.seed + 1, self.seed))
+        numbers = getattr(self, "_numbers", np.zeros(graph.n_examples, dtype=np.int64))
+        own = [
+            np.append(y[first:last], number)
+            for (first, last), number in zip(pairwise(graph.node_ptr), numbers, strict=True)
+        ]
+        given = self.random_state
+        hidden_seeds, seeds = ([crc32(labels, seed) for labels in own] for seed in (given + 1, given))
         draw, right = partial(Gibbs().sample, graph, n_sweeps=self.n_sweeps), y
         if (y < 0).any():
             right = draw(clamp(theta, y), init=y, seeds=hidden_seeds)

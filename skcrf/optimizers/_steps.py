@@ -48,6 +48,23 @@ class StepOptimizer(BaseOptimizer):
             New state.
         """
 
+    def judged(self, w, state):
+        """Tell the weights that count after a step.
+
+        Parameters
+        ----------
+        w : ndarray of shape (n_weights,)
+            The weights of the step.
+        state : tuple
+            The state after it.
+
+        Returns
+        -------
+        w : ndarray of shape (n_weights,)
+            The same, unless the method says otherwise.
+        """
+        return w
+
     def epoch(self, objective, w, state, rng):
         """Do one pass over the training set.
 

@@ -22,12 +22,14 @@ class Bundle(BaseOptimizer):
     For convex objectives, which are nowhere below the planes that evaluations give. The next one is at the
     minimum of the highest plane plus a penalty of far steps. Where the objective is lower there by some of
     what the planes promised, it is the new centre; else its plane tells why not. The penalty adapts to how
-    well they do. An iteration is an evaluation. Stops when the planes promise no more than `tol`,
-    even with a penalty that is 10,000 times smaller.
+    well they do. An iteration is an evaluation. Stops when the planes promise no more than `tol`, even with a
+    penalty that is 10,000 times smaller; or when they did so with the penalty as it was, and `memory`
+    evaluations in a row that doubted it found nothing.
 
     A maximum that inference failed to find is one that it may find at other weights: of a value that is below
-    a plane, the plane is believed. For losses that are not convex, take `CCCP`, of which this is the inner
-    optimizer.
+    a plane, the plane is believed. So what is known not to be convex is refused: losses of marginals, and
+    hidden labels, which are seen unless examples are loaded when asked for. For the latter take `CCCP`, of
+    which this is the inner optimizer.
 
     Parameters
     ----------
@@ -54,10 +56,14 @@ class Bundle(BaseOptimizer):
 
     _parameter_constraints = {"memory": [Interval(Integral, 2, None, closed="left")]}
 
+    objectives = "convex"
     general = False
 
     def __init__(self, memory=50):
         self.memory = memory
+
+    def check(self, objective):
+        objective.refuse_hollows()
 
     def minimize(self, objective, w, *, max_iter, tol, callback, rng):
         value, slope = objective(w)
@@ -67,22 +73,25 @@ class Bundle(BaseOptimizer):
         # The first step would bring an objective that is linear to zero, below which losses do not go.
         penalty = _Penalty(slope @ slope / max(abs(value), tol, np.finfo(np.float64).tiny))
         nit, success, message = 0, False, f"reached max_iter={max_iter}"
+        doubted, n_in_vain = False, 0
         while nit < max_iter:
             step, promised = planes.lowest(penalty.size)
             for _ in range(_DOUBTS):
                 if promised <= tol:  # because of the penalty?
+                    doubted = True
                     penalty.relax()
                     step, promised = planes.lowest(penalty.size)
-            if promised <= tol:
-                success, message = True, f"no step promises more than tol={tol}"
+            if promised <= tol or n_in_vain >= self.memory:
+                success, message = True, f"no step promises more than tol={tol}, or none that did kept it"
                 break
             error = planes.add(step, *objective(w + step))
             gained = planes.value - planes.highest(step)
             penalty.adapt(gained, promised, error)
             nit += 1
+            n_in_vain += doubted
             if gained >= _SERIOUS * promised:
                 planes.move(step)
-                w = w + step
+                w, doubted, n_in_vain = w + step, False, 0
             if callback(w, planes.value):
                 message = "stopped by a callback"
                 break
@@ -176,8 +185,11 @@ class _Planes:
         self.products = self.slopes @ self.slopes.T
 
 
-def simplex_minimum(products, linear, start, *, max_iter=2000, tol=1e-3):
-    """Minimise ``x @ products @ x / 2 + linear @ x`` over shares that sum to 1, by exchanging two at a time.
+def simplex_minimum(products, linear, start, *, max_iter=500, tol=1e-3):
+    """Minimise ``x @ products @ x / 2 + linear @ x`` over shares that sum to 1, from face to face.
+
+    Each face, where some shares are zero, has its minimum by a linear system. Steps that exchange two shares
+    would never end where slopes are of very different sizes.
 
     Parameters
     ----------
@@ -187,8 +199,8 @@ def simplex_minimum(products, linear, start, *, max_iter=2000, tol=1e-3):
         Linear part.
     start : ndarray of shape (n,)
         Shares to start from.
-    max_iter : int, default=2000
-        Exchanges at most.
+    max_iter : int, default=500
+        Faces at most.
     tol : float, default=1e-3
         Stops when the value is above the minimum by no more than this share of what the shares promise,
         ``x @ products @ x + linear @ x``.
@@ -199,14 +211,33 @@ def simplex_minimum(products, linear, start, *, max_iter=2000, tol=1e-3):
         Shares.
     """
     x = start / start.sum()
-    slope = products @ x + linear
+    face = x > 0
     for _ in range(max_iter):
-        best, worst = np.argmin(slope), np.argmax(np.where(x > 0, slope, -np.inf))
-        if x @ slope - slope[best] <= tol * (x @ slope):
+        target = _minimum_of_face(products, linear, face)
+        beyond = np.flatnonzero(face & (target <= 0))
+        if len(beyond):  # go as far as the first share that vanishes
+            ways = x[beyond] / np.maximum(x[beyond] - target[beyond], np.finfo(np.float64).tiny)
+            x = np.maximum(x + ways.min() * (target - x), 0.0)
+            x[beyond[ways.argmin()]], face[beyond[ways.argmin()]] = 0.0, False
+            x /= x.sum()
+            continue
+        x = target / target.sum()
+        slope = products @ x + linear
+        best = np.argmin(slope)
+        if face[best] or x @ slope - slope[best] <= tol * (x @ slope):
             break
-        curvature = products[best, best] + products[worst, worst] - 2 * products[best, worst]
-        moved = min(x[worst], (slope[worst] - slope[best]) / max(curvature, np.finfo(np.float64).tiny))
-        x[best] += moved
-        x[worst] = 0.0 if moved == x[worst] else x[worst] - moved
-        slope += moved * (products[best] - products[worst])
+        face[best] = True
     return x
+
+
+def _minimum_of_face(products, linear, face):
+    """Minimise over shares that sum to 1, of which only those of a face are not zero, or may be below."""
+    n, within = face.sum(), products[np.ix_(face, face)]
+    size = within.diagonal().max() or 1.0
+    system = np.ones((n + 1, n + 1))
+    # Of planes that depend on one another a minimum may be anywhere: some curvature makes it one, far away.
+    system[:n, :n] = within / size + 1e-12 * np.eye(n)
+    system[n, n] = 0.0
+    target = np.zeros(len(linear))
+    target[face] = np.linalg.solve(system, np.append(-linear[face] / size, 1.0))[:n]
+    return target

@@ -11,13 +11,17 @@ from skcrf.optimizers._kept import Kept
 from skcrf.optimizers.bundle import Bundle
 from skcrf.optimizers.lbfgs import LBFGS
 
+# Objectives of optimizers that minimise what is convex.
+_CONVEX = "any", "convex"
+
 
 class CCCP(BaseOptimizer):
     """The concave-convex procedure, for losses that are differences of convex functions: P16 Algorithm 4.2.
 
     An iteration replaces what is subtracted by its tangent, which hidden labels in their present light are,
     and minimises the rest, which is convex. No iteration makes the objective worse, where inference is exact
-    and the inner optimizer does its work. Stops when one changes it by no more than `tol`.
+    and the inner optimizer does its work. Stops when one changes it by no more than `tol`. With `verbose`,
+    the iterations of the inner optimizer are told too; `n_iter_` and `loss_curve_` do not know of them.
 
     Parameters
     ----------
@@ -67,8 +71,8 @@ class CCCP(BaseOptimizer):
         from skcrf.optimizers import OPTIMIZERS  # known once all methods are
 
         inner = resolve(OPTIMIZERS, self.inner, name="inner")
-        if inner.objectives != "any":
-            able = sorted(name for name, method in OPTIMIZERS.items() if method.objectives == "any")
+        if inner.objectives not in _CONVEX:
+            able = sorted(name for name, method in OPTIMIZERS.items() if method.objectives in _CONVEX)
             raise ValueError(f"inner={self.inner!r} is not for any convex function: take one of {able}.")
         return inner
 
@@ -86,10 +90,16 @@ class CCCP(BaseOptimizer):
         value, nit, success = objective(w)[0], 0, False
         kept, message = Kept(w, value, error_of(w), tol), f"reached max_iter={max_iter}"
         callback(w, value, error=kept.error, start=True)
+
+        def inside(w, value, error=None, start=False):
+            # No tangent is above what it touches: the objective is not above this value, where inference is
+            # exact, so that weights which are better here are better.
+            return False if start else callback(w, value, inner=True)
+
         while nit < max_iter and not success:
             surrogate = _Tangent(convex, w, *concave(w))
             # Where inference is not exact it is the inner optimizer that knows best, not the value.
-            w = inner.minimize(surrogate, w, max_iter=self.inner_iter, tol=tol, callback=_never, rng=rng).x
+            w = inner.minimize(surrogate, w, max_iter=self.inner_iter, tol=tol, callback=inside, rng=rng).x
             before, (value, _) = value, objective(w)
             nit += 1
             success = bool(abs(before - value) <= tol)
@@ -106,10 +116,6 @@ class CCCP(BaseOptimizer):
 
 def _unknown(w):
     return None
-
-
-def _never(w, value, error=None, start=False):
-    return False
 
 
 class _Tangent:

@@ -16,8 +16,8 @@ class FrankWolfe(BaseOptimizer):
     ``fit_intercept=False``, with a constant among the features where one is needed. An iteration is a pass
     over the training set, in which each block of examples moves towards its most violated labels as far as is
     best for the dual problem. Stops when the duality gap, by which the objective is above its minimum at most
-    where inference is exact, is `tol` or less. Starts from zeros, whatever `init` is. Keeps weights for each
-    block.
+    where inference is exact, is `tol` or less. Starts from zeros, whatever `init` and `warm_start` are. Keeps
+    weights for each block.
 
     Parameters
     ----------

@@ -84,13 +84,15 @@ class Subgradient(StepOptimizer):
         while nit < max_iter and not success:
             w, value, state = self.epoch(objective, w, state, rng)
             nit += 1
-            judged = state[1] if self.average else w
+            judged = self.judged(w, state)
             if self.batch_size is None:
                 value, gradient = objective(judged)
                 success = bool(np.abs(gradient).max() <= tol)
             error = None if error_of is None else error_of(judged)
             kept.offer(judged, value, error)
-            if success or kept.since >= self.patience:
+            if success:
+                message = f"no entry of the gradient is above tol={tol}"
+            elif kept.since >= self.patience:
                 success, message = True, f"no improvement above tol={tol} in {self.patience} iterations"
             if callback(judged, value, error=error):
                 success, message = False, "stopped by a callback"
@@ -99,6 +101,9 @@ class Subgradient(StepOptimizer):
             success, message = False, "nothing was better than the start: is learning_rate too high?"
         x, value = (judged, value) if self.best == "last" else (kept.w, kept.value)
         return OptimizeResult(x=x, fun=value, nit=nit, success=success, message=message)
+
+    def judged(self, w, state):
+        return state[1] if self.average else w
 
     def start(self, w):
         return 0, np.zeros_like(w)
