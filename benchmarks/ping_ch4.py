@@ -241,7 +241,7 @@ def fitted(X, Y, method, optimizer, **others):
         tol=1e-9,
         alpha=1 / n_labels,
         fit_intercept=False,
-        directed=True,
+        symmetric=False,
         classes=range(N_STATES),
         **others,
     )

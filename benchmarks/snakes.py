@@ -86,7 +86,7 @@ def main():
     print(f"{'edges know':<26}{'alpha':>8}{'cv error':>10}{'test error':>12}{'whole snakes':>14}{'fit s':>7}")
     for name, edge_features in (("their direction", False), ("also the colours of ends", True)):
         X, Y = load(args.data, "train", edge_features)
-        crf = GraphCRFClassifier(directed=True, tol=1e-3, n_jobs=args.n_jobs)
+        crf = GraphCRFClassifier(symmetric=False, tol=1e-3, n_jobs=args.n_jobs)
         folds = KFold(args.splits, shuffle=True, random_state=0)
         search = GridSearchCV(crf, {"alpha": args.alphas}, cv=folds, refit=False).fit(X, Y)
         start = time.perf_counter()

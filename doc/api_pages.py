@@ -17,7 +17,7 @@ EXAMPLES = sorted(Path(__file__).parents[1].glob("examples/*.py"))
 
 #: Title, where the names are, and what to say, of each part of the API that has no registry.
 MODULES = [
-    ("Preprocessing", "skcrf.preprocessing", "Transformers that know what an image is."),
+    ("Preprocessing", "skcrf.preprocessing", "Transformers that know what images, sequences and graphs are."),
     ("Metrics", "skcrf.metrics", "Scores of fields, pooled over the labelled sites of all examples."),
     (
         "Displays",
@@ -113,16 +113,17 @@ def _losses(folder):
             ", ".join(sorted(cls.needs)) or "–",
             {"any": "any", "pairwise": "pairwise", "lattice": "lattices"}[cls.graphs],
             "yes" if cls.site_weighted or cls.site_costs else "–",
+            f"``{cls().optimizer!r}``",
             _summary(cls),
         )
         for name, cls in LOSSES.items()
     ]
     text = (
         "By name, or as an instance, in ``loss=``. The columns are claims that the tests hold each to: "
-        "what is asked of the inference, which graphs the loss takes, and whether ``class_weight`` means "
-        "anything.\n"
+        "what is asked of the inference, which graphs the loss takes, whether ``class_weight`` means "
+        "anything, and what ``optimizer='auto'`` is.\n"
     )
-    header = ("Name", "Class", "Asks for", "Graphs", "Class weights", "")
+    header = ("Name", "Class", "Asks for", "Graphs", "Class weights", "Optimizer", "")
     return "\n".join([_title("Losses"), text, _table(header, rows)])
 
 

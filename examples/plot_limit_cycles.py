@@ -80,7 +80,7 @@ def followed(loss, inference):
         inference=inference,
         optimizer=Subgradient(learning_rate=STEP, decay=0.0, patience=1000),
         edge_features="contrast",
-        symmetric=True,
+        symmetric="potts",
         init="zeros",
         alpha=0.0,
         max_iter=200,

@@ -46,7 +46,7 @@ n_train = 120
 # ------------
 #
 # The model without edges is ``BP(max_iter=0)``. The edges of a snake have a direction, so that their tables
-# need not be symmetric: ``directed=True``. Scores are those of the cells that are part of a snake, and the
+# need not be symmetric: ``symmetric=False``. Scores are those of the cells that are part of a snake, and the
 # share of snakes whose every cell is right.
 
 from skcrf import GraphCRFClassifier
@@ -61,7 +61,7 @@ for name, inference, ends in [
     ("edges know what both ends show", "trw", True),
 ]:
     X = [as_graph(image, ends=ends) for image in images]
-    crf = GraphCRFClassifier(inference=inference, directed=True, alpha=1e-3, tol=3e-3, n_jobs=2)
+    crf = GraphCRFClassifier(inference=inference, symmetric=False, alpha=1e-3, tol=3e-3, n_jobs=2)
     crf.fit(X[:n_train], Y[:n_train])
     predicted[name] = crf.predict(X[n_train:])
     pairs = list(zip(Y[n_train:], predicted[name], strict=True))

@@ -20,69 +20,12 @@ from skcrf.graph import (
     families,
     without_edges,
 )
+from skcrf.weights import Weights
 
 # Rows of single-precision features that are widened at a time: small enough to stay in the cache.
 _ROWS = 2048
 # Rows that a constant is added to at a time.
 _TOGETHER = 64
-
-
-class Weights(NamedTuple):
-    """The parameters of a model, or a gradient with respect to them.
-
-    Attributes
-    ----------
-    coef : ndarray of shape (n_classes, n_features)
-        Weights of the features of sites.
-    intercept : ndarray of shape (n_classes,)
-        Constants.
-    edge_coef : ndarray of shape (n_edge_features, n_classes, n_classes)
-        Weights of the features of edges; those of each group of edges follow one another.
-    """
-
-    coef: np.ndarray
-    intercept: np.ndarray
-    edge_coef: np.ndarray
-
-    def ravel(self):
-        """Return all parameters as one vector."""
-        return np.concatenate([part.ravel() for part in self])
-
-    def shapes(self):
-        """Return the shapes of all parts."""
-        return [part.shape for part in self]
-
-    def fitted(self):
-        """Return the fitted attributes of an estimator that has these weights."""
-        return {f"{name}_": np.array(part) for name, part in self._asdict().items()}
-
-    def unravel(self, w):
-        """Cut a vector into parts of this shape."""
-        parts, start = [], 0
-        for part in self:
-            parts.append(w[start : start + part.size].reshape(part.shape))
-            start += part.size
-        return Weights(*parts)
-
-
-def zero_weights(n_classes, n_features, n_edge_features):
-    """Make weights that are all zero.
-
-    Parameters
-    ----------
-    n_classes, n_features, n_edge_features : int
-        Sizes.
-
-    Returns
-    -------
-    weights : Weights
-        Zeros.
-    """
-    return Weights(
-        np.zeros((n_classes, n_features)),
-        np.zeros(n_classes),
-        np.zeros((n_edge_features, n_classes, n_classes)),
-    )
 
 
 class _Arrays(NamedTuple):
@@ -223,22 +166,6 @@ def _remade(recipe, X, y, weight, site_weight, numbers):
     batch = Batch(graph, X, V, y, weight, site_weight, factors, numbers=numbers)
     batch.recipe = recipe
     return batch
-
-
-def mirrored(edge_coef):
-    """Make weights of edges symmetric: the mean of them and of those with the two ends exchanged.
-
-    Parameters
-    ----------
-    edge_coef : ndarray of shape (n_edge_features, n_classes, n_classes)
-        Weights, or a gradient with respect to them.
-
-    Returns
-    -------
-    edge_coef : ndarray of shape (n_edge_features, n_classes, n_classes)
-        The nearest symmetric ones.
-    """
-    return 0.5 * (edge_coef + edge_coef.transpose(0, 2, 1))
 
 
 def stacked(arrays):

@@ -11,11 +11,12 @@ import numpy as np
 
 from skcrf._examples import by_their_numbers
 from skcrf._workers import workers
-from skcrf.features import Weights, mirrored, potentials, pull_back
+from skcrf.features import potentials, pull_back
 from skcrf.gradients import Backprop
 from skcrf.inference import BP, BaseInference
 from skcrf.inference._messages import Start
-from skcrf.losses import LOSSES, BaseLoss, Hinge, UnivariateLogistic
+from skcrf.losses import LOSSES, BaseLoss, Hinge, UnivariateLogistic, has_kinks
+from skcrf.weights import Weights
 
 __all__ = ["Evaluation", "Objective", "workers"]
 
@@ -74,7 +75,8 @@ class Evaluation(NamedTuple):
         inference = self.inference
         if self.resume:  # the halves of a loss do not start from one another
             inference = Resumed(inference, batch.starts.setdefault(self.loss.half, {}), self.renew)
-        value, d_theta, converged = self.loss(inference, batch.field, theta, batch.y, batch.site_weight)
+        loss = self.loss.numbered(batch.numbers) if self.loss.draws else self.loss
+        value, d_theta, converged = loss(inference, batch.field, theta, batch.y, batch.site_weight)
         gradient = pull_back(d_theta, batch, self.weights, theta).ravel()
         return batch.weight @ value, gradient, bool(converged.all())
 
@@ -135,8 +137,8 @@ class Objective:
         Strength of the ridge; the intercept is free.
     fit_intercept : bool
         Whether the intercept is fitted.
-    symmetric : bool
-        Whether the weights of edges stay the same when the two ends are exchanged.
+    tie : callable
+        From weights of edges, or a gradient with respect to them, to the nearest that the model allows.
     run : callable
         What `workers` gives.
     judge : callable, default=None
@@ -157,8 +159,8 @@ class Objective:
         inference,
         alpha,
         fit_intercept,
+        tie,
         run,
-        symmetric=False,
         judge=None,
     ):
         self.batches = batches
@@ -167,7 +169,7 @@ class Objective:
         self.inference = inference
         self.alpha = alpha
         self.fit_intercept = fit_intercept
-        self.symmetric = symmetric
+        self.tie = tie
         self.run = run
         self.judge = judge
         self.converged = True
@@ -222,7 +224,19 @@ class Objective:
     @property
     def smooth(self):
         """Whether the objective has no kinks."""
-        return not self.loss.subgradient
+        return not has_kinks(self.loss, self.inference)
+
+    def refuse_hollows(self):
+        """Refuse what is known not to be convex: losses, hidden labels, potentials that are not linear."""
+        name, problem = type(self.loss).__name__, None
+        if not self.loss.is_convex:
+            problem = f"which {name} is not: take optimizer {self.loss.optimizer!r}"
+        elif any((batch.y < 0).any() for batch in self.batches if not batch.is_lazy):
+            problem = f"which {name} is not where labels are hidden: take optimizer 'cccp'"
+        elif not all(batch.is_linear for batch in self.batches):
+            problem = "which those of directed models are not: take optimizer 'subgradient'"
+        if problem is not None:
+            raise ValueError(f"The bundle method needs a convex objective, {problem}.")
 
     def split(self):
         """Split into two objectives, each convex where inference is exact.
@@ -369,7 +383,6 @@ class Objective:
         """Take the gradient within the weights of the model, from which no step leads away; in place."""
         if not self.fit_intercept:
             self.shape.unravel(gradient).intercept[:] = 0.0
-        if self.symmetric:
-            edge_coef = self.shape.unravel(gradient).edge_coef
-            edge_coef[:] = mirrored(edge_coef)
+        edge_coef = self.shape.unravel(gradient).edge_coef
+        edge_coef[:] = self.tie(edge_coef)
         return gradient

@@ -500,15 +500,16 @@ def test_learning_to_convergence(images):
     np.testing.assert_allclose(est.loss_curve_[-1], truncated.loss_curve_[-1], rtol=1e-5)
 
 
-#: Optimizers that take any loss.
-TAKE_ANY = [name for name, cls in OPTIMIZERS.items() if cls.objectives == "any"]
+#: A loss for optimizers that take any, or any that is convex.
+TAKEN = {"any": "univariate_logistic", "convex": "pseudolikelihood"}
+TAKE_MANY = [(name, TAKEN[cls.objectives]) for name, cls in OPTIMIZERS.items() if cls.objectives in TAKEN]
 
 
-@pytest.mark.parametrize("optimizer", TAKE_ANY)
-def test_optimizers_reach_the_same_minimum(images, optimizer):
+@pytest.mark.parametrize("optimizer, loss", TAKE_MANY)
+def test_optimizers_reach_the_same_minimum(images, optimizer, loss):
     X, Y = images
     est = GridCRFClassifier(
-        alpha=0.1, inference=TRW(max_iter=2), optimizer=optimizer, max_iter=300, random_state=0
+        TRW(max_iter=2), loss, optimizer=optimizer, alpha=0.1, max_iter=300, random_state=0
     )
     reference = clone(est).set_params(optimizer="lbfgs", tol=1e-8).fit(X, Y)
     with warnings.catch_warnings():
@@ -778,11 +779,11 @@ def test_a_callback_can_stop_the_fit(images):
     assert not est.converged_
 
 
-@pytest.mark.parametrize("optimizer", TAKE_ANY)
-def test_an_interrupted_fit_keeps_the_best_weights(images, optimizer):
+@pytest.mark.parametrize("optimizer, loss", TAKE_MANY)
+def test_an_interrupted_fit_keeps_the_best_weights(images, optimizer, loss):
     X, Y = images
     recorder = Recorder(interrupt_after=3)
-    est = quick(tol=1e-8, optimizer=optimizer, random_state=0).set_callbacks(recorder)
+    est = quick(tol=1e-8, optimizer=optimizer, loss=loss, random_state=0).set_callbacks(recorder)
     with pytest.warns(ConvergenceWarning, match="interrupted"):
         est.fit(X, Y)
     assert est.n_iter_ == 3

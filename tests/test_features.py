@@ -5,8 +5,9 @@ import pytest
 import zoo
 from numpy.testing import assert_allclose, assert_array_equal
 
-from skcrf.features import Batch, Weights, differences, potentials, pull_back, zero_weights
+from skcrf.features import Batch, differences, potentials, pull_back
 from skcrf.graph import Potentials
+from skcrf.weights import Weights, zero_weights
 
 N_CLASSES, N_FEATURES, N_EDGE_FEATURES = 3, 2, 2
 

@@ -49,7 +49,7 @@ def problem(est, x):
 @pytest.mark.parametrize("n_edge_features", [0, 2])
 def test_predictions_are_those_of_enumeration(n_edge_features, directed):
     X, Y = make_graphs(n_edge_features)
-    est = quick(directed=directed, inference=BruteForce(), loss="likelihood").fit(X, Y)
+    est = quick(symmetric=not directed, inference=BruteForce(), loss="likelihood").fit(X, Y)
     assert est.edge_coef_.shape == (max(1, n_edge_features), 3, 3)
     assert est.n_edge_features_in_ == n_edge_features
     best = est.set_params(decoding="map").predict(X)
@@ -106,7 +106,7 @@ def test_undirected_edges_have_no_direction(optimizer):
     assert est.edge_coef_.any()
     for p, q in zip(est.predict_proba(X), quick(**params).fit(turned, Y).predict_proba(turned), strict=True):
         np.testing.assert_allclose(p, q, atol=1e-9)
-    directed = quick(directed=True, **params).fit(X, Y)
+    directed = quick(symmetric=False, **params).fit(X, Y)
     assert np.abs(directed.edge_coef_ - directed.edge_coef_.transpose(0, 2, 1)).max() > 1e-3
     start = quick(init=directed, max_iter=1).fit(X, Y)  # weights that are not symmetric
     np.testing.assert_array_equal(start.edge_coef_, start.edge_coef_.transpose(0, 2, 1))
@@ -119,7 +119,7 @@ def test_chains_and_lattices_are_graphs():
     X = [y[:, None] + rng.normal(size=(len(y), 1)) for y in Y]
     params = {"inference": Tree(), "loss": "likelihood", "alpha": 0.1, "tol": 1e-8}
     sequence = ChainCRFClassifier(**params).fit(X, Y)
-    graph = GraphCRFClassifier(directed=True, **params).fit([(x, chain(len(x)).edges) for x in X], Y)
+    graph = GraphCRFClassifier(symmetric=False, **params).fit([(x, chain(len(x)).edges) for x in X], Y)
     np.testing.assert_allclose(graph.edge_coef_, sequence.edge_coef_, atol=1e-6)
     X, Y = make_potts(n_images=3, shape=(3, 4), n_classes=2, random_state=0)
     # Covering a general graph with trees does not give the rho that lattices have.
@@ -128,7 +128,7 @@ def test_chains_and_lattices_are_graphs():
     field = lattice(3, 4)
     direction = np.eye(2)[field.table_group[field.edge_table]]
     pixels = [(x.reshape(12, -1), field.edges, direction) for x in X]
-    graph = GraphCRFClassifier(directed=True, **params).fit(pixels, [y.ravel() for y in Y])
+    graph = GraphCRFClassifier(symmetric=False, **params).fit(pixels, [y.ravel() for y in Y])
     np.testing.assert_allclose(graph.edge_coef_, grid.edge_coef_, atol=1e-5)
 
 
@@ -148,7 +148,7 @@ def test_hidden_nodes():
 
 def test_bits_do_not_depend_on_jobs_or_packing(monkeypatch):
     X, Y = make_graphs(2)
-    est = quick(directed=True).fit(X, Y)
+    est = quick(symmetric=False).fit(X, Y)
     for x, p in zip(X, est.predict_proba(X), strict=True):
         np.testing.assert_array_equal(est.predict_proba([x])[0], p)
     monkeypatch.setattr("skcrf.estimators._batches._BATCH_SITES", 20)

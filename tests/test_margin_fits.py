@@ -16,8 +16,9 @@ from skcrf.estimators._decoding import DECODINGS
 from skcrf.estimators._learning import Monitor, serves
 from skcrf.graph import score
 from skcrf.inference import BP, ICM, INFERENCE, TRWS, BruteForce, Gibbs
-from skcrf.losses import LOSSES, Unified
+from skcrf.losses import LOSSES, Hinge, LatentHinge, Unified
 from skcrf.optimizers import CCCP, OPTIMIZERS, FrankWolfe, Subgradient
+from skcrf.optimizers.bundle import simplex_minimum
 
 
 @pytest.fixture(scope="module")
@@ -25,6 +26,12 @@ def chains():
     rng = np.random.RandomState(0)
     Y = [np.cumsum(rng.rand(6) < 0.3) % 2 for _ in range(8)]
     return [np.column_stack([y + rng.normal(scale=0.8, size=6), np.ones(6)]) for y in Y], Y
+
+
+@pytest.fixture(scope="module")
+def masked(chains):
+    X, Y = chains
+    return X, [np.ma.masked_array(y, np.arange(6) % 3 == 1) for y in Y]
 
 
 @pytest.fixture(scope="module")
@@ -123,7 +130,9 @@ def test_frank_wolfe_refuses_what_is_no_svm(chains):
         svm("cccp", loss="pseudolikelihood").fit(*chains)
 
 
-@pytest.mark.parametrize("inner", [n for n, method in OPTIMIZERS.items() if method.objectives != "any"])
+@pytest.mark.parametrize(
+    "inner", [n for n, method in OPTIMIZERS.items() if method.objectives not in ("any", "convex")]
+)
 def test_cccp_refuses_inner_optimizers_that_are_not_for_it(chains, inner):
     crf = ChainCRFClassifier(loss="latent_hinge", optimizer=CCCP(inner=inner))
     with pytest.raises(ValueError, match=rf"inner='{inner}' is not for any convex function: .*'lbfgs'"):
@@ -132,9 +141,8 @@ def test_cccp_refuses_inner_optimizers_that_are_not_for_it(chains, inner):
 
 @pytest.mark.parametrize("inner", [None, "lbfgs", Subgradient(best="value")])
 @pytest.mark.parametrize("loss", ["likelihood", "latent_hinge", "marginal_hinge", Unified(1.0, 1.0)])
-def test_cccp_never_goes_up(chains, loss, inner):
-    X, Y = chains
-    Y = [np.ma.masked_array(y, np.arange(6) % 3 == 1) for y in Y]
+def test_cccp_never_goes_up(masked, loss, inner):
+    X, Y = masked
     est = ChainCRFClassifier(BruteForce(), loss, optimizer=CCCP(inner), alpha=0.05, tol=1e-4, init="zeros")
     est = quietly(est.set_params(max_iter=4, optimizer__inner_iter=25), X, Y)
     assert (np.diff(est.loss_curve_) <= 1e-12).all()
@@ -142,9 +150,8 @@ def test_cccp_never_goes_up(chains, loss, inner):
     assert est.score(X, Y) > 0.6
 
 
-def test_cccp_of_the_likelihood_reaches_its_minimum(chains):
-    X, Y = chains
-    Y = [np.ma.masked_array(y, np.arange(6) % 3 == 1) for y in Y]
+def test_cccp_of_the_likelihood_reaches_its_minimum(masked):
+    X, Y = masked
     est = ChainCRFClassifier(alpha=0.1, tol=1e-6, max_iter=200, init="zeros")
     expected = est.fit(X, Y).edge_coef_
     assert_allclose(est.set_params(optimizer=CCCP(inner_iter=100)).fit(X, Y).edge_coef_, expected, atol=2e-3)
@@ -186,9 +193,9 @@ def test_decaying_steps_minimise_what_is_smooth_too(average):
     assert_array_equal(far.x, 0.0)
 
 
-def interrupted_twice(monitor, w, value, error=None, start=False):
+def interrupted_twice(monitor, w, value, error=None, start=False, inner=False):
     monitor._keep(w, value, error)
-    monitor.loss_curve += [] if start else [value]
+    monitor.loss_curve += [] if start or inner else [value]
     if len(monitor.loss_curve) == 2:
         raise KeyboardInterrupt
     return False
@@ -210,6 +217,43 @@ def test_interrupts_keep_the_best(chains, optimizer, monkeypatch):
     with pytest.warns(ConvergenceWarning, match="interrupted"):
         est.fit(*chains)
     assert est.n_iter_ == 2 and est.coef_.any() and not est.converged_
+
+
+@pytest.mark.parametrize("n_iter, n_told", [(0, 4), (1, 10)])
+@pytest.mark.parametrize("inner", [None, "subgradient"])
+@pytest.mark.parametrize("loss, judged", [("likelihood", False), ("latent_hinge", True)])
+def test_interrupts_inside_of_an_iteration_keep_the_best(
+    masked, loss, judged, inner, n_iter, n_told, monkeypatch
+):
+    """By value where that is all that is known; where errors are, what has none is not preferred."""
+    told, take_note = [], Monitor.__call__
+
+    def interrupted(monitor, w, value, error=None, start=False, inner=False):
+        stop = take_note(monitor, w, value, error, start, inner)
+        told.append((np.inf if error is None else error, value, -len(told), inner, w.copy()))
+        if len(told) == n_told:
+            raise KeyboardInterrupt
+        return stop
+
+    monkeypatch.setattr(Monitor, "__call__", interrupted)
+    est = ChainCRFClassifier("bruteforce", loss, optimizer=CCCP(inner, inner_iter=5), tol=0.0, init="zeros")
+    with pytest.warns(ConvergenceWarning, match="interrupted"):
+        est.fit(*masked)
+    assert est.n_iter_ == len(est.loss_curve_) == n_iter and not est.converged_
+    *_, inside, w = min(told)
+    assert told[-1][3] and inside != judged
+    assert_array_equal(np.r_[est.coef_.ravel(), est.intercept_, est.edge_coef_.ravel()], w)
+
+
+def test_inner_iterations_are_told_but_not_counted(masked, capsys):
+    est = ChainCRFClassifier(loss="latent_hinge", optimizer=CCCP(inner_iter=4), max_iter=3, tol=0.0)
+    quietly(est.set_params(init="zeros", verbose=1), *masked)
+    told = [line.split(":")[0].split("] ")[1] for line in capsys.readouterr().out.splitlines()]
+    inner = [[f"iteration {i}, inner iteration {j}" for j in (1, 2, 3, 4)] for i in (1, 2, 3)]
+    assert told == [*inner[0], "iteration 1", *inner[1], "iteration 2", *inner[2], "iteration 3"]
+    assert est.n_iter_ == len(est.loss_curve_) == len(est.train_error_curve_) == 3
+    quietly(est.set_params(verbose=0), *masked)
+    assert capsys.readouterr().out == ""
 
 
 # ------------------------------------------------------------------------------------------- estimators
@@ -287,6 +331,23 @@ def test_potentials_tell_what_a_prediction_is_worth(images):
     given = np.ma.masked_array(Y[0], np.arange(72).reshape(8, 9) % 2)
     (graph, theta), *_ = est.set_params(inference="bp").fit(X, Y).potentials(X[:1], [given])
     assert_array_equal(BP().forward(graph, theta).mu.reshape(8, 9, 2), est.predict_proba(X[:1], [given])[0])
+
+
+def test_examples_with_equal_labels_draw_apart(chains):
+    """Contrastive divergence with many sweeps is the likelihood, in the mean over examples."""
+    rng = np.random.RandomState(0)
+    X = rng.normal(size=(2000, 1))
+    y = (rng.rand(2000) < 1 / (1 + np.exp(1.5 - X[:, 0]))).astype(int)
+    steps = Subgradient(learning_rate=2.0, average=True, best="last", patience=10**6)
+    loss = LOSSES["contrastive_divergence"](n_sweeps=5)
+    est = quietly(ChainCRFClassifier(loss=loss, optimizer=steps, alpha=0.0, max_iter=200), X, y)
+    right = ChainCRFClassifier(alpha=0.0).fit(X, y)
+    assert_allclose(est.coef_[1] - est.coef_[0], right.coef_[1] - right.coef_[0], atol=0.3)
+    assert_allclose(np.ptp(est.intercept_), np.ptp(right.intercept_), atol=0.3)
+    X, Y = chains[0], [np.zeros(6, dtype=int)] * 8
+    whole = ChainCRFClassifier(loss="contrastive_divergence", classes=[0, 1], alpha=0.0, max_iter=2)
+    twice = [quietly(copy(whole).set_params(n_jobs=n), X, Y).coef_ for n in (1, 2)]
+    assert_array_equal(*twice)
 
 
 # ------------------------------------------------------------------------------------------- hidden variables
@@ -407,6 +468,50 @@ def test_bundle_does_not_stop_because_scales_differ():
     assert at_minimum.success and at_minimum.nit == 0
 
 
+@pytest.mark.parametrize("scale", [1.0, 30.0, 100.0])
+def test_bundle_stops_at_the_minimum_of_what_is_badly_scaled(scale, seed):
+    """Hinge losses of features of different sizes, beside the same features of one size."""
+    rng, scales = np.random.default_rng(seed), np.array([scale, 1.0, 1.0, 1.0, 1 / scale])
+    X = rng.normal(size=(100, 5))
+    yX = np.sign(X @ rng.normal(size=5) + 0.7 * rng.normal(size=100))[:, None] * X
+
+    def objective(w, scales=scales):  # the ridge is on weights of features of one size
+        margins, v = 1 - yX @ (scales * w), scales * w
+        slope = 1e-3 * v - (margins > 0) @ yX / 100
+        return np.maximum(margins, 0).mean() + 0.5e-3 * (v @ v), scales * slope
+
+    how = {"max_iter": 150, "tol": 1e-4, "callback": lambda w, value, **known: False, "rng": None}
+    found = OPTIMIZERS["bundle"]().minimize(objective, np.zeros(5), **how)
+    expected = OPTIMIZERS["bundle"]().minimize(lambda v: objective(v, np.ones(5)), np.zeros(5), **how)
+    assert found.success and expected.success
+    assert found.fun == pytest.approx(expected.fun, abs=2e-4)
+
+
+@pytest.mark.parametrize("alpha", [0.01, 0.3])
+def test_bundle_fits_features_of_any_size(chains, alpha):
+    """Without a warning, and to the minimum that a solver of quadratic programs finds."""
+    X, Y = [x * [1e3, 1e-3] for x in chains[0][:4]], chains[1][:4]
+    est = svm("bundle", alpha=alpha, max_iter=200, tol=1e-4, init="zeros").fit(X, Y)
+    lowest, _ = lowest_of_the_svm(X, Y, alpha, np.ones(2))
+    assert est.converged_ and -1e-6 <= min(est.loss_curve_) - lowest <= 2e-4
+
+
+def test_shares_of_planes_are_the_best(seed):
+    """Also where slopes differ in size, depend on one another, are all the same, or zero."""
+    rng = np.random.default_rng(seed)
+    for n, scales in product((1, 2, 12, 50), (np.ones(4), 10.0 ** np.arange(-3, 4), np.zeros(3))):
+        slopes = rng.normal(size=(n, len(scales))) * scales
+        slopes[n // 2 :: 3] = slopes[0]
+        linear, start = rng.exponential(size=n) * rng.choice([0.0, 1e-3, 1.0], size=n), np.ones(n)
+        for penalty in (1.0, 1e-4):
+            products = slopes @ slopes.T / penalty
+            x = simplex_minimum(products, linear, start)
+            slope = products @ x + linear
+            assert x.min() >= 0 and x.sum() == pytest.approx(1.0)
+            # the linear function that touches there is nowhere below by more
+            assert x @ slope - slope.min() <= 1.001e-3 * (x @ slope) + 1e-9 * products.max(initial=1.0)
+
+
 def test_what_has_kinks_is_told_of_optimizers_for_it(chains):
     with pytest.warns(ConvergenceWarning, match=r"LBFGS did not .*take optimizer 'bundle', 'cccp' or 'subgr"):
         svm("lbfgs", max_iter=2).fit(*chains)
@@ -422,8 +527,21 @@ def test_refusals_come_before_a_start_is_fitted(chains, monkeypatch):
         with pytest.raises(ValueError, match=problem):
             svm(optimizer, **parameters).fit(*chains)
     X, Y = chains
+    hidden = [*Y[:3], np.ma.masked_array(Y[3], np.arange(6) < 2), *Y[4:]]
     with pytest.raises(ValueError, match=r"Hinge takes no hidden labels, but 2 of 6 labels of example 3 are"):
-        svm("bundle").fit(X, [*Y[:3], np.ma.masked_array(Y[3], np.arange(6) < 2), *Y[4:]])
+        svm("bundle").fit(X, hidden)
+    for cost, problem in (
+        (np.ones((3, 3)), r"cost has shape \(3, 3\), expected \(2, 2\)"),
+        ([[0, -1], [1, 0]], "cost must be at least 0"),
+        (np.ones((2, 2)), "and 0 on its diagonal"),
+    ):
+        for loss in (Hinge(cost), LatentHinge(cost), Unified(0.3, 0.3, cost)):
+            with pytest.raises(ValueError, match=problem):
+                svm("subgradient", loss=loss, init="independent").fit(X, Y)
+    long = [np.tile(x, (3, 1)) for x in X], [np.ma.concatenate([y] * 3) for y in hidden]
+    mllr = svm("subgradient", loss=Unified.mllr(), inference="tree", init="independent")
+    with pytest.raises(ValueError, match=r"eps_y=1.0 and eps_h=0.0 .* 12 labels of 3 states in example 3"):
+        mllr.set_params(classes=[0, 1, 2]).fit(*long)
 
 
 def test_bundle_believes_planes_more_than_values_that_are_too_low():

@@ -34,15 +34,19 @@ from skcrf.estimators._learning import (
     learn,
     refuse_tasks,
     refuse_weights,
+    suited,
     weights_of,
 )
 from skcrf.estimators._predicting import PredictionMixin, warn_of
-from skcrf.features import Weights, mirrored, zero_weights
 from skcrf.gradients import GRADIENTS, BaseGradient
 from skcrf.inference import INFERENCE, BaseInference
-from skcrf.losses import LOSSES, BaseLoss
+from skcrf.losses import LOSSES, BaseLoss, has_kinks
 from skcrf.objective import Objective, workers
 from skcrf.optimizers import OPTIMIZERS, SCHEDULES, BaseOptimizer, BaseSchedule
+from skcrf.weights import TIES, Weights, zero_weights
+
+# The component that others choose, and how a user says so.
+_AUTO = ("optimizer", "auto")
 
 
 def _is_incremental(estimator):
@@ -77,7 +81,7 @@ class BaseFieldClassifier(PredictionMixin, ClassifierMixin, CallbackSupportMixin
         "inference": [StrOptions(set(INFERENCE)), Instances(BaseInference, but=BaseGradient)],
         "loss": [StrOptions(set(LOSSES)), BaseLoss],
         "gradient": [StrOptions(set(GRADIENTS)), BaseGradient],
-        "optimizer": [StrOptions(set(OPTIMIZERS)), BaseOptimizer],
+        "optimizer": [StrOptions({"auto", *OPTIMIZERS}), BaseOptimizer],
         "schedule": [StrOptions(set(SCHEDULES)), BaseSchedule],
         "init": [StrOptions({"auto", *STARTS}), HasMethods(["fit", "predict"])],
         "alpha": [Interval(Real, 0, None, closed="left")],
@@ -96,7 +100,7 @@ class BaseFieldClassifier(PredictionMixin, ClassifierMixin, CallbackSupportMixin
 
     #: What reads an example, before anything is known: a BaseReader.
     _reads = None
-    #: Whether the weights of edges stay the same when the two ends are exchanged.
+    #: What the weights of edges are allowed to be: a key of `TIES`.
     _symmetric = False
 
     def _start_reading(self, X):
@@ -126,7 +130,8 @@ class BaseFieldClassifier(PredictionMixin, ClassifierMixin, CallbackSupportMixin
         """Set parameters.
 
         A component that was given by name becomes an instance when one of its own parameters is set,
-        so that ``inference__max_iter`` works whether `inference` is "trw" or ``TRW()``.
+        so that ``inference__max_iter`` works whether `inference` is "trw" or ``TRW()``. An optimizer that is
+        "auto" becomes the one that suits the loss and the inference at this time.
 
         Parameters
         ----------
@@ -141,8 +146,8 @@ class BaseFieldClassifier(PredictionMixin, ClassifierMixin, CallbackSupportMixin
         for name, registry in self._components.items():
             choice = params.get(name, getattr(self, name))
             nested = any(key.startswith(f"{name}__") for key in params)
-            if nested and isinstance(choice, str) and choice in registry:
-                params = {**params, name: registry[choice]()}
+            if nested and isinstance(choice, str) and (choice in registry or (name, choice) == _AUTO):
+                params = {**params, name: self._made(name, {**self.get_params(deep=False), **params})}
         return super().set_params(**params)
 
     @_fit_context(prefer_skip_nested_validation=True)
@@ -218,13 +223,12 @@ class BaseFieldClassifier(PredictionMixin, ClassifierMixin, CallbackSupportMixin
             monitor = Monitor(self, shape)
             w = (self._start(init, objective, monitor) if first else self._weights()).ravel()
             # After a fit, the optimizer starts afresh from the fitted weights.
-            state, rng = vars(self).get(
-                "_pass", (self.optimizer_.start(w), check_random_state(self.random_state))
-            )
+            fresh = w, self.optimizer_.start(w), check_random_state(self.random_state)
+            w, state, rng = vars(self).get("_pass", fresh)
             w, value, state = self.optimizer_.epoch(objective, w, state, rng)
-        self._pass = state, rng
+        self._pass = w, state, rng
         monitor.loss_curve = [*([] if first else self.loss_curve_), value]
-        self._set_fitted(shape.unravel(w), monitor, converged=False)
+        self._set_fitted(shape.unravel(self.optimizer_.judged(w, state)), monitor, converged=False)
 
     @property
     def _init(self):
@@ -243,7 +247,11 @@ class BaseFieldClassifier(PredictionMixin, ClassifierMixin, CallbackSupportMixin
         """Make weights those of a model with these parameters."""
         if not self.fit_intercept:
             start = start._replace(intercept=np.zeros_like(start.intercept))
-        return start._replace(edge_coef=mirrored(start.edge_coef)) if self._symmetric else start
+        return start._replace(edge_coef=self._tie(start.edge_coef))
+
+    @property
+    def _tie(self):
+        return partial(TIES[self._symmetric], n_groups=self._n_groups)
 
     def _warm_start(self, before, shape):
         """Return the weights from before the fit, None if they are those of another model."""
@@ -290,8 +298,8 @@ class BaseFieldClassifier(PredictionMixin, ClassifierMixin, CallbackSupportMixin
             sorted_classes([classes], name="classes"), self.classes_
         ):
             raise ValueError(f"classes={classes!r} differs from {self.classes_.tolist()} in an earlier call.")
-        for name, registry in self._components.items():
-            setattr(self, f"{name}_", resolve(registry, getattr(self, name), name=name))
+        for name in self._components:
+            setattr(self, f"{name}_", self._made(name, self.get_params(deep=False)))
         refuse_tasks(self._losses(), self.inference_)
         # What would be refused after a long fit is refused now.
         self.inference_.check_layout(self._structure.layout)
@@ -304,7 +312,7 @@ class BaseFieldClassifier(PredictionMixin, ClassifierMixin, CallbackSupportMixin
         counts = labels.counts(self.classes_) if lazy_y else None
         n_labels, totals = count_labels(encoded, counts, weight, len(self.classes_), fields.is_table)
         for _, loss in self._losses():
-            loss.refuse_hidden(n_labels * (weight > 0), fields.sizes)
+            loss.check(self.inference_, n_labels * (weight > 0), fields.sizes, len(self.classes_))
         reading = self._reading(self._class_weights(totals, fields.sizes))
         keep = np.flatnonzero((n_labels > 0) & (weight > 0))
         chosen = partition(
@@ -318,6 +326,13 @@ class BaseFieldClassifier(PredictionMixin, ClassifierMixin, CallbackSupportMixin
             raise ValueError("No example has both a label in y and a non-zero weight in sample_weight.")
         n_edge_features = self.n_edge_features_ * self._n_groups
         return batches, zero_weights(len(self.classes_), self.n_features_in_, n_edge_features)
+
+    def _made(self, component, params):
+        """Make a component of what the user says in some parameters, or of what suits others."""
+        choice = params[component]
+        if (component, choice) == _AUTO:
+            choice = suited(self._made("loss", params), self._made("inference", params))
+        return resolve(self._components[component], choice, name=component)
 
     def _reading(self, class_weights=None):
         return Reading(self._reader, self.classes_, self.missing_label, class_weights, self._structure)
@@ -361,7 +376,7 @@ class BaseFieldClassifier(PredictionMixin, ClassifierMixin, CallbackSupportMixin
             inference=self.gradient_.wrap(self.inference_) if infers else self.inference_,
             alpha=self.alpha,
             fit_intercept=self.fit_intercept,
-            symmetric=self._symmetric,
+            tie=self._tie,
             run=run,
             judge=partial(Errors, inference=self.inference_, decoding=self._decoding()),
         )
@@ -396,7 +411,7 @@ class BaseFieldClassifier(PredictionMixin, ClassifierMixin, CallbackSupportMixin
         elif not result.success and not monitor.stopped:
             problem = f"{type(self.optimizer_).__name__} did not converge ({result.message})"
             closer = "lower the tol of the inference, " if to_tolerance and self.loss_.needs else ""
-            kinks = self.loss_.subgradient and self.optimizer_.general
+            kinks = has_kinks(self.loss_, self.inference_) and self.optimizer_.general
             other = "take optimizer 'bundle', 'cccp' or 'subgradient' for a loss of kinks, " if kinks else ""
             warn_of(problem, f"{other}{closer}raise max_iter or tol, or scale the features")
         elif not objective.converged:

@@ -7,9 +7,10 @@ import numpy as np
 from sklearn.utils.metaestimators import available_if
 
 from skcrf._examples import by_their_numbers
-from skcrf.features import Weights, potentials
+from skcrf.features import potentials
 from skcrf.graph import clamp, sum_by_example
 from skcrf.inference import INFERENCE, BaseInference
+from skcrf.weights import Weights
 
 
 def by_example(batch, rows):

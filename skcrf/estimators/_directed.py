@@ -8,9 +8,10 @@ from sklearn.utils import check_random_state, check_scalar
 
 from skcrf._examples import by_their_numbers, like_container
 from skcrf.estimators._predicting import by_example, warn_of
-from skcrf.features import Weights, potentials, scores
+from skcrf.features import potentials, scores
 from skcrf.graph import ancestral_samples, clamp, score, sum_by_example
 from skcrf.inference import BaseInference
+from skcrf.weights import Weights
 
 
 class Draw(NamedTuple):

@@ -9,10 +9,10 @@ from scipy.optimize import OptimizeResult
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
-from skcrf.features import Weights
 from skcrf.inference import INFERENCE
-from skcrf.losses import LOSSES
+from skcrf.losses import LOSSES, has_kinks
 from skcrf.optimizers import LBFGS
+from skcrf.weights import Weights
 
 
 @contextmanager
@@ -174,6 +174,25 @@ def serves(inference, loss):
     return not loss.needs or (loss.tasks <= inference.tasks and differentiated)
 
 
+def suited(loss, inference):
+    """Name the optimizer that suits a loss and an inference.
+
+    Parameters
+    ----------
+    loss : BaseLoss
+        The loss.
+    inference : BaseInference
+        The inference.
+
+    Returns
+    -------
+    optimizer : str
+        A name in `skcrf.optimizers.OPTIMIZERS`.
+    """
+    # With a MAP solver a loss that is smooth otherwise has kinks, and is least where all weights are zero.
+    return "subgradient" if has_kinks(loss, inference) and not loss.subgradient else loss.optimizer
+
+
 def refuse_tasks(losses, inference):
     """Refuse an inference that cannot do what a loss asks for.
 
@@ -317,6 +336,7 @@ class Monitor:
         self.told = told
         self.loss_curve = []
         self.error_curve = []
+        self.n_inner = 0
         self.stopped = False
         self.restart(shape.ravel())
 
@@ -363,7 +383,7 @@ class Monitor:
         )
         return start.unravel(result.x)
 
-    def __call__(self, w, value, error=None, start=False):
+    def __call__(self, w, value, error=None, start=False, inner=False):
         """Take note of an iteration.
 
         Parameters
@@ -376,19 +396,23 @@ class Monitor:
             Training error, if it is known.
         start : bool, default=False
             Whether no iteration was done: then these are the best weights until others are better.
+        inner : bool, default=False
+            Whether it is one of the many that make an iteration: then it is kept and told, not counted.
 
         Returns
         -------
         stop : bool
             Whether to stop.
         """
-        if start:
-            self._keep(w, value, error)
+        self._keep(w, value, error)
+        self.n_inner = self.n_inner + 1 if inner else 0
+        if inner:
+            self._tell(f"iteration {len(self.loss_curve) + 1}, inner iteration {self.n_inner}", value)
+        if start or inner:
             return False
         self.loss_curve.append(value)
         if error is not None:
             self.error_curve.append(error)
-        self._keep(w, value, error)
         self._tell(f"iteration {len(self.loss_curve)}", value, error)
 
         def attributes():
@@ -409,7 +433,8 @@ class Monitor:
         }
 
     def _keep(self, w, value, error=None):
-        found = (0.0 if error is None else error, value)
+        # Weights of which no error is known are no better than those of which one is.
+        found = (np.inf if error is None else error, value)
         if found <= self.best:
             self.best, self.best_w = found, w.copy()
 

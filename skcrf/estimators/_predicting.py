@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Callable
+from copy import copy
 from typing import NamedTuple
 
 import numpy as np
@@ -10,12 +11,13 @@ from sklearn.utils.validation import check_is_fitted
 
 from skcrf._examples import Source, any_lazy, by_their_numbers, check_weights, like_container
 from skcrf._labels import Labels, check_shape, read_labels
+from skcrf._registry import resolve
 from skcrf.estimators._batches import make_batches, partition
 from skcrf.estimators._decoding import Decoded, Posed, by_example, choose, field_of, needs_marginals
 from skcrf.estimators._lazy import lazy_batches
-from skcrf.features import Weights
-from skcrf.inference import BaseInference
+from skcrf.inference import INFERENCE, BaseInference
 from skcrf.metrics import pooled_accuracy
+from skcrf.weights import Weights
 
 # Examples that are predicted at a time where scores are summed up: their predictions are all that is kept.
 _TOGETHER = 16
@@ -265,6 +267,41 @@ class PredictionMixin:
         check_is_fitted(self)
         states = self._run(Decoded(self._weights(), self.inference_, self._decoding()), X, Y)
         return map_examples(lambda x: self.classes_[x], states)
+
+    def with_inference(self, inference):
+        """Make a copy that predicts with the same weights by another inference.
+
+        Weights are best with the inference that they were learned for; but a few iterations in training may
+        be worth more of them in prediction, a MAP solver is what gives labels only, and samples tell how sure
+        they are.
+
+        Parameters
+        ----------
+        inference : str or BaseInference
+            By name, or as an instance.
+
+        Returns
+        -------
+        other : estimator
+            Fitted. It shares the weights, and has `inference` as its parameter.
+
+        Examples
+        --------
+        >>> from skcrf import GridCRFClassifier
+        >>> from skcrf.datasets import make_binary_denoising
+        >>> X, Y = make_binary_denoising(n_images=4, shape=(16, 16), noise=1.5, random_state=0)
+        >>> est = GridCRFClassifier(max_iter=20, tol=1e-2).fit(X[:3], Y[:3])
+        >>> est.with_inference("graph_cut").predict(X[3:]).shape
+        (1, 16, 16)
+        """
+        check_is_fitted(self)
+        other = copy(self)
+        other.inference = inference
+        other._validate_params()
+        other.inference_ = resolve(INFERENCE, inference, name="inference")
+        other.inference_.check_layout(self._structure.layout)
+        other._decoding()  # refuses what it cannot do
+        return other
 
     def potentials(self, X, Y=None):
         """Compute the potentials of the fields, to which any inference can be applied.

@@ -76,8 +76,9 @@ class DAGMClassifier(DirectedMixin, BaseGraphClassifier):
         go through the inference as they do for random fields.
     gradient : str or BaseGradient, default="backprop"
         How the loss is differentiated through the inference.
-    optimizer : str or BaseOptimizer, default="lbfgs"
-        How the loss is minimised: a name in `skcrf.optimizers.OPTIMIZERS`, or an instance.
+    optimizer : "auto", str or BaseOptimizer, default="auto"
+        How the loss is minimised: a name in `skcrf.optimizers.OPTIMIZERS`, or an instance. "auto" is what
+        suits the loss and the inference: "lbfgs" where the loss is smooth.
     schedule : {"at_once", "doubling"} or BaseSchedule, default="at_once"
         What the optimizer sees of the training set: all, or few examples first.
     init : {"auto", "independent", "zeros"}, the name of a loss or a fitted estimator, default="auto"
@@ -170,7 +171,7 @@ class DAGMClassifier(DirectedMixin, BaseGraphClassifier):
         inference="bp",
         loss="likelihood",
         gradient="backprop",
-        optimizer="lbfgs",
+        optimizer="auto",
         schedule="at_once",
         init="auto",
         alpha=1e-3,
@@ -241,8 +242,9 @@ class GridDAGMClassifier(DirectedMixin, BaseGridClassifier):
         go through the inference as they do for random fields.
     gradient : str or BaseGradient, default="backprop"
         How the loss is differentiated through the inference.
-    optimizer : str or BaseOptimizer, default="lbfgs"
-        How the loss is minimised: a name in `skcrf.optimizers.OPTIMIZERS`, or an instance.
+    optimizer : "auto", str or BaseOptimizer, default="auto"
+        How the loss is minimised: a name in `skcrf.optimizers.OPTIMIZERS`, or an instance. "auto" is what
+        suits the loss and the inference: "lbfgs" where the loss is smooth.
     schedule : {"at_once", "doubling"} or BaseSchedule, default="at_once"
         What the optimizer sees of the training set: all, or few examples first.
     init : {"auto", "independent", "zeros"}, the name of a loss or a fitted estimator, default="auto"
@@ -337,7 +339,7 @@ class GridDAGMClassifier(DirectedMixin, BaseGridClassifier):
         inference="bp",
         loss="likelihood",
         gradient="backprop",
-        optimizer="lbfgs",
+        optimizer="auto",
         schedule="at_once",
         init="auto",
         alpha=1e-3,

@@ -1,5 +1,7 @@
 """Conditional random fields on graphs."""
 
+from sklearn.utils._param_validation import StrOptions
+
 from skcrf.estimators._base import BaseFieldClassifier
 from skcrf.estimators._decoding import needs_marginals
 from skcrf.estimators._graphs import Graphs, Links
@@ -49,8 +51,9 @@ class GraphCRFClassifier(BaseGraphClassifier):
         What is minimised: a name in `skcrf.losses.LOSSES`, or an instance.
     gradient : str or BaseGradient, default="backprop"
         How the loss is differentiated through the inference.
-    optimizer : str or BaseOptimizer, default="lbfgs"
-        How the loss is minimised: a name in `skcrf.optimizers.OPTIMIZERS`, or an instance.
+    optimizer : "auto", str or BaseOptimizer, default="auto"
+        How the loss is minimised: a name in `skcrf.optimizers.OPTIMIZERS`, or an instance. "auto" is what
+        suits the loss and the inference: "lbfgs" where the loss is smooth.
     schedule : {"at_once", "doubling"} or BaseSchedule, default="at_once"
         What the optimizer sees of the training set. "doubling" starts with a few graphs, and then takes twice
         as many for half as many iterations until it has all.
@@ -64,10 +67,11 @@ class GraphCRFClassifier(BaseGraphClassifier):
         mean loss of a labelled node.
     fit_intercept : bool, default=True
         Whether each class has a constant.
-    directed : bool, default=False
-        Whether the two ends of an edge differ. If not, ``edge_coef_[f, a, b] == edge_coef_[f, b, a]``, and it
-        does not matter in which order an edge names its nodes. Take True where the direction of edges, or the
-        sign of their features, has a meaning.
+    symmetric : bool or "potts", default=True
+        Whether the two ends of an edge can be exchanged: ``edge_coef_[f, a, b] == edge_coef_[f, b, a]``, and
+        it does not matter in which order an edge names its nodes. Take False where the direction of edges, or
+        the sign of their features, has a meaning. With "potts" nothing counts but whether the two labels are
+        equal: one weight for each feature of edges.
     decoding : {"auto", "mpm", "map", "marginal_map"}, default="auto"
         What `predict` gives: "mpm" the label of the largest marginal of every node, "map" the most probable
         configuration, "marginal_map" that of the labels with hidden variables summed out. For both the
@@ -140,7 +144,10 @@ class GraphCRFClassifier(BaseGraphClassifier):
     [array([1, 1, 1]), array([0, 0])]
     """
 
-    _parameter_constraints = {**BaseFieldClassifier._parameter_constraints, "directed": ["boolean"]}
+    _parameter_constraints = {
+        **BaseFieldClassifier._parameter_constraints,
+        "symmetric": ["boolean", StrOptions({"potts"})],
+    }
 
     _reads = Graphs()
 
@@ -149,12 +156,12 @@ class GraphCRFClassifier(BaseGraphClassifier):
         inference="trw",
         loss="univariate_logistic",
         gradient="backprop",
-        optimizer="lbfgs",
+        optimizer="auto",
         schedule="at_once",
         init="auto",
         alpha=1e-3,
         fit_intercept=True,
-        directed=False,
+        symmetric=True,
         decoding="auto",
         max_iter=100,
         tol=1e-4,
@@ -174,7 +181,7 @@ class GraphCRFClassifier(BaseGraphClassifier):
         self.init = init
         self.alpha = alpha
         self.fit_intercept = fit_intercept
-        self.directed = directed
+        self.symmetric = symmetric
         self.decoding = decoding
         self.max_iter = max_iter
         self.tol = tol
@@ -192,7 +199,7 @@ class GraphCRFClassifier(BaseGraphClassifier):
 
     @property
     def _symmetric(self):
-        return not self.directed
+        return self.symmetric
 
     @needs_marginals
     def predict_edge_proba(self, X, Y=None):

@@ -197,8 +197,9 @@ class GridCRFClassifier(BaseGridClassifier):
         no inference, such as "pseudolikelihood".
     gradient : str or BaseGradient, default="backprop"
         How the loss is differentiated through the inference.
-    optimizer : str or BaseOptimizer, default="lbfgs"
-        How the loss is minimised: a name in `skcrf.optimizers.OPTIMIZERS`, or an instance.
+    optimizer : "auto", str or BaseOptimizer, default="auto"
+        How the loss is minimised: a name in `skcrf.optimizers.OPTIMIZERS`, or an instance. "auto" is what
+        suits the loss and the inference: "lbfgs" where the loss is smooth.
     schedule : {"at_once", "doubling"} or BaseSchedule, default="at_once"
         What the optimizer sees of the training set. "doubling" starts with a few images, and then takes twice
         as many for half as many iterations until it has all: faster where there are many images.
@@ -225,9 +226,11 @@ class GridCRFClassifier(BaseGridClassifier):
         adds what it makes of the absolute differences, an array of shape (n_edges, n_features). It is
         fitted to the edges of images that are spread evenly over X, to all of them unless that takes
         more than about 2**24 numbers.
-    symmetric : bool, default=False
-        Whether the two pixels of a pair can be exchanged: ``edge_coef_[f, a, b] == edge_coef_[f, b, a]``.
-        Each direction still has weights of its own.
+    symmetric : bool or "potts", default=False
+        Whether the two pixels of a pair can be exchanged: ``edge_coef_[f, a, b] == edge_coef_[f, b, a]``;
+        each direction still has weights of its own. With "potts" nothing counts but whether their labels are
+        equal, in all directions alike: one weight for each feature of pairs. With two labels, and
+        ``edge_features="contrast"``, that is the discriminative random field of Kumar and Hebert.
     max_iter : int, default=100
         Iterations of the optimizer at most, in each stage of a fit. A start that has to be fitted, see
         `init`, has as many of its own. With schedule "doubling" this is the first stage, and each later one
@@ -295,7 +298,7 @@ class GridCRFClassifier(BaseGridClassifier):
     _parameter_constraints = {
         **BaseGridClassifier._parameter_constraints,
         "connectivity": [Options(Integral, {4, 8})],
-        "symmetric": ["boolean"],
+        "symmetric": ["boolean", StrOptions({"potts"})],
     }
 
     def __init__(
@@ -303,7 +306,7 @@ class GridCRFClassifier(BaseGridClassifier):
         inference="trw",
         loss="univariate_logistic",
         gradient="backprop",
-        optimizer="lbfgs",
+        optimizer="auto",
         schedule="at_once",
         init="auto",
         alpha=1e-3,
