@@ -398,7 +398,14 @@ def as_rows(features, name, n_features=None, as_in="in fit"):
     """
     rows = _as_sparse(features, name) if sparse.issparse(features) else as_numbers(features, name)
     if rows.ndim != 2:
-        raise ValueError(f"{name} has shape {rows.shape}, expected one row a site: (n_sites, n_features).")
+        advice = {
+            1: " One feature a site is x[:, None].",
+            3: " Images are for PixelWise and the classifiers of grids.",
+        }
+        raise ValueError(
+            f"{name} has shape {rows.shape}, expected one row a site: (n_sites, n_features)."
+            f"{advice.get(rows.ndim, '')}"
+        )
     if 0 in rows.shape:
         raise ValueError(f"{name} has shape {rows.shape}: it needs at least one site and one feature.")
     if n_features is not None and rows.shape[1] != n_features:

@@ -297,7 +297,11 @@ def sorted_classes(found, *, name):
     labels = [label for part in found for label in (part.tolist() if hasattr(part, "tolist") else part)]
     _refuse_mixed(labels, name)
     classes = np.unique(np.array(labels))
-    check_classification_targets(np.tile(classes, 3))  # many numbers that come once would look continuous
+    try:
+        check_classification_targets(np.tile(classes, 3))  # many that come once would look continuous
+    except ValueError as error:
+        some = ", ".join(map(repr, classes[:3].tolist()))
+        raise ValueError(f"{name} has labels such as {some}. {error}") from error
     return classes
 
 
@@ -306,7 +310,8 @@ def _as_table_labels(Y, name):
     if labels.ndim > 1 and labels.shape[1:] != (1,):
         raise ValueError(
             f"y has shape {labels.shape}, but X is a table, whose rows have one label each. "
-            "If X is one example, pass [X] and [y]."
+            "If X is one example, pass [X] and [y]; if each row is an example of one feature a site, "
+            "give it an axis of features: x[:, None]."
         )
     values = column_or_1d(np.ma.getdata(labels), warn=True)
     hidden = np.ma.getmaskarray(labels).ravel()

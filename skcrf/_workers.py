@@ -85,6 +85,24 @@ def _n_threads(n_jobs):
         return effective_n_jobs(n_jobs)
 
 
+@contextmanager
+def plain_interrupts():
+    """Let Ctrl-C be a KeyboardInterrupt wherever it comes.
+
+    numba runs Python code to make arrays of what a kernel returns, and does not look whether that raised: an
+    interrupt at this time ends as a SystemError.
+    """
+    try:
+        yield
+    except SystemError as error:
+        cause = error
+        while isinstance(cause, SystemError):
+            cause = cause.__cause__ or cause.__context__
+        if isinstance(cause, KeyboardInterrupt):
+            raise cause from None
+        raise
+
+
 class _Blas:
     """The limit of BLAS threads of the process, and how many want it now."""
 
@@ -244,7 +262,9 @@ class Threads:
     def _one_by_one(self, function, batches, order, lazy):
         ahead = (batches[i] for i in order)
         for i, loaded in zip(order, prefetched(_fetch, ahead) if lazy else ahead, strict=True):
-            yield i, function(batches[i].made(loaded))
+            with plain_interrupts():  # only this thread is interrupted; other threads never are
+                result = function(batches[i].made(loaded))
+            yield i, result
 
     def _in_threads(self, function, batches, order, lazy):
         loader = ThreadPoolExecutor(1, "skcrf-load") if lazy else None

@@ -226,17 +226,22 @@ class Objective:
         """Whether the objective has no kinks."""
         return not has_kinks(self.loss, self.inference)
 
+    @property
+    def linear(self):
+        """Whether potentials are linear in the weights, without which nothing is known to be convex."""
+        return all(batch.is_linear for batch in self.batches)
+
     def refuse_hollows(self):
-        """Refuse what is known not to be convex: losses, hidden labels, potentials that are not linear."""
+        """Refuse what is not known to be convex: losses, hidden labels, potentials that are not linear."""
         name, problem = type(self.loss).__name__, None
         if not self.loss.is_convex:
-            problem = f"which {name} is not: take optimizer {self.loss.optimizer!r}"
+            problem = f"which {name} is not"
         elif any((batch.y < 0).any() for batch in self.batches if not batch.is_lazy):
-            problem = f"which {name} is not where labels are hidden: take optimizer 'cccp'"
-        elif not all(batch.is_linear for batch in self.batches):
-            problem = "which those of directed models are not: take optimizer 'subgradient'"
+            problem = f"which {name} is not where labels are hidden"
+        elif not self.linear:
+            problem = "which that of a directed model need not be"
         if problem is not None:
-            raise ValueError(f"The bundle method needs a convex objective, {problem}.")
+            raise ValueError(f"The bundle method needs a convex objective, {problem}: take optimizer 'auto'.")
 
     def split(self):
         """Split into two objectives, each convex where inference is exact.
@@ -251,6 +256,11 @@ class Objective:
             raise ValueError(
                 f"{type(self.loss).__name__} is not a difference of convex functions, which the optimizer "
                 f"needs: take one of {able}, or another optimizer."
+            )
+        if not self.linear:
+            raise ValueError(
+                "The losses of a directed model, whose potentials are not linear in the weights, are no "
+                "differences of convex functions, which the optimizer needs: take optimizer 'auto'."
             )
         return self.changed(loss=self.loss.convex), self.changed(loss=self.loss.concave, alpha=0.0)
 
@@ -289,10 +299,10 @@ class Objective:
                 f"a ridge on every weight, got alpha={self.alpha} and fit_intercept={self.fit_intercept}: "
                 "take fit_intercept=False, with a constant among the features, and alpha above 0"
             )
-        elif not all(batch.is_linear for batch in self.batches):
+        elif not self.linear:
             problem = "scores that are linear in the weights, which those of a directed model are not"
         if problem is not None:
-            raise ValueError(f"Frank-Wolfe needs {problem}; or take optimizer 'subgradient'.")
+            raise ValueError(f"Frank-Wolfe needs {problem}; or take optimizer 'auto'.")
         return np.full(len(self.shape.ravel()), float(self.alpha))
 
     def share(self, w, batches):

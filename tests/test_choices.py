@@ -64,12 +64,32 @@ def test_map_solvers_ask_for_steps(inference, images):
     assert type(without.optimizer_) is OPTIMIZERS["lbfgs"]  # it calls no inference
 
 
+@pytest.mark.parametrize("name", [name for name, loss in LOSSES.items() if loss.graphs == "any"])
+def test_directed_models_have_optimizers_of_their_own(name, images):
+    """Their potentials are not linear in the weights, so that no method of convex functions is for them."""
+    X, Y = images
+    est = quietly(GridDAGMClassifier("bp", name, max_iter=10, tol=1e-3), X[:2, :3, :4], Y[:2, :3, :4])
+    assert type(est.optimizer_) is OPTIMIZERS["subgradient" if est.loss_.subgradient else "lbfgs"]
+    assert np.isfinite(est.loss_curve_).all() and max(est.loss_curve_) < 20
+    for optimizer in ("bundle", "cccp", "frank_wolfe"):
+        if est.loss_.subgradient:
+            with pytest.raises(ValueError, match=r"take optimizer 'auto'|take one of .*or another optimizer"):
+                clone(est).set_params(optimizer=optimizer, alpha=0.1, fit_intercept=False).fit(X, Y)
+
+
+def test_directed_likelihoods_are_smooth_with_any_inference(images):
+    """Where all labels are known it is not called."""
+    fits = [GridDAGMClassifier(inference).fit(*images) for inference in ("bp", "max_product")]
+    assert_array_equal(fits[0].coef_, fits[1].coef_)
+    assert type(fits[1].optimizer_) is OPTIMIZERS["lbfgs"]
+
+
 @pytest.mark.parametrize("inference", ["graph_cut", "trw"])
 def test_the_bundle_method_refuses_what_is_not_convex(inference, images):
     X, Y = images
     hidden = [np.ma.masked_array(y, np.arange(42).reshape(6, 7) % 3 == 0) for y in Y]
     est = GridCRFClassifier(inference, "latent_hinge", optimizer="bundle", max_iter=5)
-    with pytest.raises(ValueError, match=r"which LatentHinge is not where labels are hidden: take .*'cccp'"):
+    with pytest.raises(ValueError, match=r"which LatentHinge is not where labels are hidden: take .*'auto'"):
         est.fit(X, hidden)
     quietly(est, X, Y)
     for name, loss in LOSSES.items():
@@ -118,6 +138,8 @@ def test_parameters_of_what_is_chosen():
     est = GridCRFClassifier().set_params(loss="hinge", optimizer__memory=7)
     assert type(est.optimizer) is OPTIMIZERS["bundle"]
     assert est.optimizer.memory == 7
+    est = GridCRFClassifier().set_params(optimizer__inner_iter=5, loss__eps_y=0.0, loss="unified")
+    assert type(est.optimizer) is OPTIMIZERS["cccp"] and est.optimizer.inner_iter == 5
     with pytest.raises(AttributeError, match="no attribute 'partial_fit'") as info:
         _ = clone(GridCRFClassifier()).partial_fit
     assert "got 'auto'" in str(info.value.__cause__)
@@ -155,6 +177,25 @@ def test_a_fit_after_the_exchange_is_by_the_other(images):
     other = quietly(est.with_inference("mean_field"), *images)
     assert_array_equal(other.coef_, quietly(GridCRFClassifier("mean_field", max_iter=5), *images).coef_)
     assert np.abs(other.coef_ - est.coef_).max() > 1e-6
+
+
+def test_what_is_set_later_is_set_in_one(images):
+    est = GridCRFClassifier(TRW(max_iter=5), Unified(), optimizer=Adam(batch_size=2), random_state=0)
+    est.partial_fit(*images)
+    twin, other = pickle.loads(pickle.dumps(est)), est.with_inference("bp")
+    other.set_params(loss__eps_y=0.5, optimizer__batch_size=1)
+    other.partial_fit(*images)
+    assert est.loss.eps_y == 1.0 and est.optimizer.batch_size == 2
+    assert_array_equal(est.partial_fit(*images).coef_, twin.partial_fit(*images).coef_)
+
+
+def test_passes_by_another_optimizer_start_afresh(images):
+    est = GridCRFClassifier(optimizer=Subgradient(batch_size=2), random_state=0).partial_fit(*images)
+    for optimizer in (Adam(batch_size=2), Subgradient(batch_size=2)):
+        afresh = pickle.loads(pickle.dumps(est)).set_params(optimizer=optimizer)
+        del afresh._pass
+        est.set_params(optimizer=optimizer).partial_fit(*images)
+        assert_array_equal(est.coef_, afresh.partial_fit(*images).coef_)
 
 
 def test_what_cannot_be_exchanged(images):

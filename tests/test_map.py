@@ -260,3 +260,21 @@ def test_forbidden_pairs_outweigh_all_that_can_be_gained():
     beliefs = GraphCut().forward(chain(n), theta)
     assert_allclose([beliefs.log_z, beliefs.bound], 1e4, rtol=1e-9)
     assert (beliefs.mu[:, 0] == 1).all()
+
+
+@pytest.mark.parametrize("name", ["graph_cut", "icm"])
+def test_forbidden_pairs_are_avoided_where_little_is_at_stake(name):
+    """Potentials that differ by the last digit, beside a table of larger ones."""
+    unary = np.array([[0.1 + 0.2, 0.3], [0.3, 0.1 + 0.2]])
+    for size in (0.0, 5.0, 1e6):
+        theta = Potentials(unary, np.array([[[size, -np.inf], [-np.inf, size]]]))
+        assert_allclose(INFERENCE[name]().forward(chain(2), theta, 0.0).log_z, 0.6 + size, rtol=1e-12)
+
+
+@pytest.mark.parametrize("name", INFERENCE)
+def test_temperatures_of_the_wrong_shape_are_refused(name):
+    graph = chain(4)
+    theta, tau = Potentials(np.zeros((4, 2)), np.zeros((1, 2, 2))), float("sum" in INFERENCE[name].tasks)
+    for shape in ((3,), (5,), (4, 1)):
+        with pytest.raises(ValueError, match=r"tau has shape \(.*expected \(\) or one for each node: \(4,\)"):
+            INFERENCE[name]().forward(graph, theta, np.full(shape, tau))

@@ -135,10 +135,11 @@ def augmented(theta, cost, y):
     [
         (np.zeros((3, 3)), r"cost has shape \(3, 3\), expected \(2, 2\): a row for each right label"),
         ([[0.0, 1.0], [-1.0, 0.0]], r"cost must be at least 0"),
-        ([[0.0, np.nan], [1.0, 0.0]], r"cost is no table of numbers: Input cost contains NaN"),
-        ([0.0, 1.0], r"cost is no table of numbers: Expected 2D array"),
+        ([[0.0, np.nan], [1.0, 0.0]], r"cost is no table of numbers, .*: Input cost contains NaN"),
+        ([0.0, 1.0], r"cost has shape \(2,\), expected \(2, 2\)"),
         (np.ones((2, 2)), r"0 on its diagonal"),
-        ([[0.0, 1.0], [1.0]], r"cost is no table of numbers: .*(inhomogeneous|sequence)"),
+        ({(0, 1): 1.0}, r"cost is no table of numbers, expected \(2, 2\): a row for each right label"),
+        ([[0.0, 1.0], [1.0]], r"cost is no table of numbers, .*(inhomogeneous|sequence)"),
     ],
 )
 def test_costs_that_are_none(cost, message, seed):

@@ -225,12 +225,12 @@ def test_interrupts_keep_the_best(chains, optimizer, monkeypatch):
 def test_interrupts_inside_of_an_iteration_keep_the_best(
     masked, loss, judged, inner, n_iter, n_told, monkeypatch
 ):
-    """By value where that is all that is known; where errors are, what has none is not preferred."""
+    """By value where that is all that is known; where errors are, that of the last weights is looked at."""
     told, take_note = [], Monitor.__call__
 
     def interrupted(monitor, w, value, error=None, start=False, inner=False):
         stop = take_note(monitor, w, value, error, start, inner)
-        told.append((np.inf if error is None else error, value, -len(told), inner, w.copy()))
+        told.append((np.inf if error is None else error, value, -len(told), start or inner, w.copy()))
         if len(told) == n_told:
             raise KeyboardInterrupt
         return stop
@@ -240,8 +240,8 @@ def test_interrupts_inside_of_an_iteration_keep_the_best(
     with pytest.warns(ConvergenceWarning, match="interrupted"):
         est.fit(*masked)
     assert est.n_iter_ == len(est.loss_curve_) == n_iter and not est.converged_
-    *_, inside, w = min(told)
-    assert told[-1][3] and inside != judged
+    assert len(told) == n_told + judged and told[-1][3] and (told[-1][0] < np.inf) == judged
+    *_, w = min(told)
     assert_array_equal(np.r_[est.coef_.ravel(), est.intercept_, est.edge_coef_.ravel()], w)
 
 
@@ -512,8 +512,40 @@ def test_shares_of_planes_are_the_best(seed):
             assert x @ slope - slope.min() <= 1.001e-3 * (x @ slope) + 1e-9 * products.max(initial=1.0)
 
 
+def test_shares_where_only_the_linear_part_counts():
+    """Slopes so small that a linear system would lose that shares sum to 1."""
+    assert_array_equal(simplex_minimum(np.array([[1e-16]]), np.array([1.0]), np.ones(1)), [1.0])
+    products = 1e-16 * np.array([[1.0, 0.5], [0.5, 1.0]])
+    assert_array_equal(simplex_minimum(products, np.array([1.0, 3.0]), np.ones(2)), [1.0, 0.0])
+
+
+def test_cccp_stops_when_nothing_gets_better():
+    """Values that wander, as those of an inference that is not exact: not for max_iter iterations."""
+    values = iter(np.tile([1.0, 0.9, 1.1, 0.95], 100))
+
+    class Wandering:
+        smooth, batches = True, []
+
+        def __call__(self, w, *batches):
+            return next(values), np.zeros(1)
+
+        def split(self):
+            return Still(), Still()
+
+    class Still(Wandering):
+        def __call__(self, w, *batches):
+            return 0.0, np.zeros(1)
+
+    how = {"max_iter": 50, "tol": 1e-4, "callback": lambda w, value, **known: False, "rng": None}
+    for patience in (3, 5):
+        found = CCCP(patience=patience).minimize(Wandering(), np.zeros(1), **how)
+        assert found.success and found.nit == 1 + patience
+        assert f"in {patience} iterations" in found.message
+        values = iter(np.tile([1.0, 0.9, 1.1, 0.95], 100))
+
+
 def test_what_has_kinks_is_told_of_optimizers_for_it(chains):
-    with pytest.warns(ConvergenceWarning, match=r"LBFGS did not .*take optimizer 'bundle', 'cccp' or 'subgr"):
+    with pytest.warns(ConvergenceWarning, match=r"LBFGS did not .*take optimizer 'auto' for a loss of kinks"):
         svm("lbfgs", max_iter=2).fit(*chains)
 
 
@@ -534,6 +566,10 @@ def test_refusals_come_before_a_start_is_fitted(chains, monkeypatch):
         (np.ones((3, 3)), r"cost has shape \(3, 3\), expected \(2, 2\)"),
         ([[0, -1], [1, 0]], "cost must be at least 0"),
         (np.ones((2, 2)), "and 0 on its diagonal"),
+        (np.ones(2), r"cost has shape \(2,\), expected \(2, 2\): a row for each right label"),
+        ([[0, 1e308], [1, 0]], r"cost has an entry of 1e\+308, expected at most 1e\+12"),
+        (1e200, r"cost has an entry of 1e\+200"),
+        ([[0, "a"], [1, 0]], "cost is no table of numbers, expected"),
     ):
         for loss in (Hinge(cost), LatentHinge(cost), Unified(0.3, 0.3, cost)):
             with pytest.raises(ValueError, match=problem):

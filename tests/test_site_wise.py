@@ -17,6 +17,7 @@ from sklearn.preprocessing import (
     FunctionTransformer,
     MaxAbsScaler,
     MinMaxScaler,
+    Normalizer,
     OneHotEncoder,
     PolynomialFeatures,
     StandardScaler,
@@ -269,3 +270,19 @@ def test_progress_bars(capsys):
     X, Y = badly_scaled(3)
     make_pipeline(SiteWise(StandardScaler()), ChainCRFClassifier()).set_callbacks(ProgressBar()).fit(X, Y)
     assert "SiteWise" in capsys.readouterr().out
+
+
+def test_edges_have_a_say_in_what_is_offered():
+    for edge_transformer, offered in ((None, True), (StandardScaler(), True), (Normalizer(), False)):
+        wise = SiteWise(StandardScaler(), edge_transformer)
+        assert hasattr(wise, "partial_fit") == hasattr(wise, "inverse_transform") == offered
+        assert hasattr(wise, "get_feature_names_out")
+
+
+def test_a_fit_that_fails_leaves_the_one_before():
+    X = [np.arange(6.0).reshape(3, 2)]
+    wise = SiteWise(PCA(2)).fit(X)
+    before = wise.transform(X)[0]
+    with pytest.raises(ValueError, match="n_components"):
+        wise.fit([np.ones((1, 5))])
+    np.testing.assert_array_equal(wise.transform(X)[0], before)

@@ -309,3 +309,28 @@ def test_what_is_proven_is_converged():
     assert 0 < first < 10
     assert beliefs.n_iter[0] == first
     assert beliefs.converged.all()
+
+
+def test_what_is_impossible_proves_nothing():
+    """A first answer that holds a forbidden pair is not taken for the bound."""
+    rng, found = np.random.default_rng(0), 0
+    graph = from_edges(5, [(0, 1), (1, 2), (2, 3), (3, 4), (4, 0), (0, 2)])
+    for _ in range(60):
+        theta = zoo.forbidden(graph, 3, rng)
+        answers = [TRWS(max_iter=n, tol=1e-6).forward(graph, theta, tau=0.0) for n in (0, 50)]
+        if answers[0].log_z[0] == -np.inf:
+            found += 1
+            assert answers[1].n_iter[0] > 1 or answers[1].log_z[0] > -np.inf
+    assert found >= 5
+
+
+@pytest.mark.parametrize("scale", [1e-13, 1e-6, 1.0, 1e4])
+def test_bounds_are_reached_at_any_scale(scale):
+    rng, graph = np.random.default_rng(1), lattice(4, 4)
+    theta = Potentials(
+        scale * rng.normal(size=(16, 2)), scale * 0.5 * np.ones((graph.n_tables, 1, 1)) * np.eye(2)
+    )
+    beliefs = TRWS(max_iter=100, tol=0.0).forward(graph, theta, tau=0.0)
+    stopped = TRWS(max_iter=100, tol=1e-300).forward(graph, theta, tau=0.0)
+    assert_allclose(stopped.log_z, beliefs.log_z, rtol=1e-11)
+    assert stopped.n_iter[0] < 100

@@ -11,6 +11,7 @@ from skcrf import GraphCRFClassifier, GridCRFClassifier
 from skcrf.datasets import make_potts
 from skcrf.inference import BP, TRW
 from skcrf.objective import workers
+from skcrf.optimizers import OPTIMIZERS
 from skcrf.weights import TIES
 
 N_GROUPS, N_FEATURES = 2, 3
@@ -44,6 +45,15 @@ def test_ties_are_orthogonal_projections(symmetric, n_classes, seed):
     assert_allclose(tied.ravel(), nearest, atol=1e-12)
 
 
+#: Parameters by what an optimizer minimises.
+TAKEN = {
+    "any": {},
+    "convex": {"loss": "hinge"},
+    "difference": {"loss": "latent_hinge"},
+    "svm": {"loss": "hinge", "fit_intercept": False},
+}
+
+
 def problem(kind):
     X, Y = make_potts(n_images=3, shape=(5, 6), n_classes=3, random_state=0)
     est = GridCRFClassifier(TRW(max_iter=3), edge_features="contrast", max_iter=8)
@@ -55,11 +65,13 @@ def problem(kind):
 
 
 @pytest.mark.parametrize("kind", [GridCRFClassifier, GraphCRFClassifier])
-@pytest.mark.parametrize("optimizer", ["lbfgs", "adam", "subgradient"])
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
 def test_potts_fits(kind, optimizer):
     """Fits, also such as start elsewhere, have one weight a feature for equal labels, one for others."""
     est, X, Y = problem(kind)
-    est.set_params(optimizer=optimizer, random_state=0, symmetric=False)
+    est.set_params(
+        optimizer=optimizer, random_state=0, symmetric=False, **TAKEN[OPTIMIZERS[optimizer].objectives]
+    )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         start = est.fit(X, Y)

@@ -297,3 +297,25 @@ def test_weights_of_examples_scale_their_gradients():
     plain = GridCRFClassifier(**options).fit([X[i] for i in repeated], [Y[i] for i in repeated])
     np.testing.assert_allclose(weighted.coef_, plain.coef_, rtol=1e-3)
     np.testing.assert_allclose(weighted.loss_curve_[-1], plain.loss_curve_[-1], rtol=1e-6)
+
+
+@pytest.mark.parametrize("depth", [1, 3])
+def test_interrupts_that_kernels_make_something_else_of(depth):
+    """numba gives a SystemError where Ctrl-C comes while it makes arrays of what a kernel returns."""
+
+    def raised(error, depth):
+        try:
+            raise error
+        except BaseException as cause:
+            if depth == 0:
+                raise
+            try:
+                raise SystemError("returned a result with an exception set") from cause
+            except SystemError as problem:
+                return raised(problem, depth - 1)
+
+    with workers(1) as run:
+        with pytest.raises(KeyboardInterrupt):
+            run(lambda batch: raised(KeyboardInterrupt(), depth), [Stub(1)])
+        with pytest.raises(SystemError):
+            run(lambda batch: raised(ValueError(), depth), [Stub(1)])

@@ -40,7 +40,7 @@ from skcrf.estimators._learning import (
 from skcrf.estimators._predicting import PredictionMixin, warn_of
 from skcrf.gradients import GRADIENTS, BaseGradient
 from skcrf.inference import INFERENCE, BaseInference
-from skcrf.losses import LOSSES, BaseLoss, has_kinks
+from skcrf.losses import LOSSES, BaseLoss
 from skcrf.objective import Objective, workers
 from skcrf.optimizers import OPTIMIZERS, SCHEDULES, BaseOptimizer, BaseSchedule
 from skcrf.weights import TIES, Weights, zero_weights
@@ -102,6 +102,8 @@ class BaseFieldClassifier(PredictionMixin, ClassifierMixin, CallbackSupportMixin
     _reads = None
     #: What the weights of edges are allowed to be: a key of `TIES`.
     _symmetric = False
+    #: Whether potentials are linear in the weights.
+    _linear = True
 
     def _start_reading(self, X):
         """Make the reader for a fit, which expects nothing yet."""
@@ -146,8 +148,12 @@ class BaseFieldClassifier(PredictionMixin, ClassifierMixin, CallbackSupportMixin
         for name, registry in self._components.items():
             choice = params.get(name, getattr(self, name))
             nested = any(key.startswith(f"{name}__") for key in params)
-            if nested and isinstance(choice, str) and (choice in registry or (name, choice) == _AUTO):
-                params = {**params, name: self._made(name, {**self.get_params(deep=False), **params})}
+            if nested and (name, choice) == _AUTO:  # the others first: it is theirs to choose
+                own = {key: value for key, value in params.items() if key.partition("__")[0] == name}
+                self.set_params(**{key: value for key, value in params.items() if key not in own})
+                params = {**own, name: self._made(name, {**self.get_params(deep=False), name: choice})}
+            elif nested and isinstance(choice, str) and choice in registry:
+                params = {**params, name: registry[choice]()}
         return super().set_params(**params)
 
     @_fit_context(prefer_skip_nested_validation=True)
@@ -222,11 +228,12 @@ class BaseFieldClassifier(PredictionMixin, ClassifierMixin, CallbackSupportMixin
             init = "zeros" if isinstance(self.init, str) and self.init == "auto" else self.init
             monitor = Monitor(self, shape)
             w = (self._start(init, objective, monitor) if first else self._weights()).ravel()
-            # After a fit, the optimizer starts afresh from the fitted weights.
-            fresh = w, self.optimizer_.start(w), check_random_state(self.random_state)
-            w, state, rng = vars(self).get("_pass", fresh)
+            # After a fit, or by another optimizer, it starts afresh from the fitted weights.
+            fresh = type(self.optimizer_), w, self.optimizer_.start(w), check_random_state(self.random_state)
+            before = vars(self).get("_pass", fresh)
+            _, w, state, rng = before if before[0] is fresh[0] else fresh
             w, value, state = self.optimizer_.epoch(objective, w, state, rng)
-        self._pass = w, state, rng
+        self._pass = fresh[0], w, state, rng
         monitor.loss_curve = [*([] if first else self.loss_curve_), value]
         self._set_fitted(shape.unravel(self.optimizer_.judged(w, state)), monitor, converged=False)
 
@@ -331,7 +338,7 @@ class BaseFieldClassifier(PredictionMixin, ClassifierMixin, CallbackSupportMixin
         """Make a component of what the user says in some parameters, or of what suits others."""
         choice = params[component]
         if (component, choice) == _AUTO:
-            choice = suited(self._made("loss", params), self._made("inference", params))
+            choice = suited(self._made("loss", params), self._made("inference", params), self._linear)
         return resolve(self._components[component], choice, name=component)
 
     def _reading(self, class_weights=None):
@@ -405,14 +412,16 @@ class BaseFieldClassifier(PredictionMixin, ClassifierMixin, CallbackSupportMixin
         if to_tolerance and result.success is not None:
             objective(result.x)  # the last evaluation need not have been of these weights, or of all examples
         converged = bool(result.success and objective.converged)
-        self._set_fitted(objective.shape.unravel(result.x), monitor, converged=converged)
+        self._set_fitted(self._allowed(objective.shape.unravel(result.x)), monitor, converged=converged)
         if result.success is None:
             warn_of("The fit was interrupted", "the best weights so far are kept")
         elif not result.success and not monitor.stopped:
             problem = f"{type(self.optimizer_).__name__} did not converge ({result.message})"
-            closer = "lower the tol of the inference, " if to_tolerance and self.loss_.needs else ""
-            kinks = has_kinks(self.loss_, self.inference_) and self.optimizer_.general
-            other = "take optimizer 'bundle', 'cccp' or 'subgradient' for a loss of kinks, " if kinks else ""
+            by_slopes = self.optimizer_.general
+            kinks = by_slopes and suited(self.loss_, self.inference_, self._linear) != "lbfgs"
+            other = "take optimizer 'auto' for a loss of kinks, " if kinks else ""
+            rough = by_slopes and to_tolerance and self.loss_.needs
+            closer = "lower the tol of the inference, " if rough else ""
             warn_of(problem, f"{other}{closer}raise max_iter or tol, or scale the features")
         elif not objective.converged:
             warn_of(*self._not_inferred())

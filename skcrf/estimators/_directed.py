@@ -101,6 +101,8 @@ class LogLikelihood(NamedTuple):
 class DirectedMixin:
     """Samples and likelihoods of a fitted directed model."""
 
+    _linear = False
+
     def sample(self, X, n_samples=1, random_state=None):
         """Draw labels from the model, every site after its parents: exact and independent samples.
 

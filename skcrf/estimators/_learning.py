@@ -174,7 +174,7 @@ def serves(inference, loss):
     return not loss.needs or (loss.tasks <= inference.tasks and differentiated)
 
 
-def suited(loss, inference):
+def suited(loss, inference, linear=True):
     """Name the optimizer that suits a loss and an inference.
 
     Parameters
@@ -183,12 +183,16 @@ def suited(loss, inference):
         The loss.
     inference : BaseInference
         The inference.
+    linear : bool, default=True
+        Whether potentials are linear in the weights, as those of a directed model are not.
 
     Returns
     -------
     optimizer : str
         A name in `skcrf.optimizers.OPTIMIZERS`.
     """
+    if not linear:  # no half of a loss is convex, and a likelihood has one half only, which is never negative
+        return "subgradient" if loss.subgradient else loss.optimizer
     # With a MAP solver a loss that is smooth otherwise has kinks, and is least where all weights are zero.
     return "subgradient" if has_kinks(loss, inference) and not loss.subgradient else loss.optimizer
 

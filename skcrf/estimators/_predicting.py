@@ -6,6 +6,7 @@ from copy import copy
 from typing import NamedTuple
 
 import numpy as np
+from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
@@ -283,7 +284,7 @@ class PredictionMixin:
         Returns
         -------
         other : estimator
-            Fitted. It shares the weights, and has `inference` as its parameter.
+            Fitted. It has the same weights, and `inference` as its parameter.
 
         Examples
         --------
@@ -296,6 +297,10 @@ class PredictionMixin:
         """
         check_is_fitted(self)
         other = copy(self)
+        for name, component in self.get_params(deep=False).items():
+            if name != "init" and hasattr(component, "get_params"):
+                setattr(other, name, clone(component))  # to be set apart from now on
+        vars(other).pop("_pass", None)  # of `partial_fit`, which then starts afresh
         other.inference = inference
         other._validate_params()
         other.inference_ = resolve(INFERENCE, inference, name="inference")

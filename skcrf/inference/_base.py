@@ -279,15 +279,21 @@ class BaseInference(BaseEstimator, ABC):
         if tau is None:
             tau = float("sum" in self.tasks)
         tau = np.asarray(tau, dtype=np.float64)
+        if tau.shape not in ((), (graph.n_nodes,)):
+            raise ValueError(
+                f"tau has shape {tau.shape}, expected () or one for each node: ({graph.n_nodes},)."
+            )
         if not ((tau >= 0) & (tau <= 1)).all():
-            raise ValueError(f"tau must be from 0 (maximise) to 1 (sum) at every node, got {tau!r}.")
+            wrong = tau.ravel()[np.argmin(((tau >= 0) & (tau <= 1)).ravel())]
+            raise ValueError(f"tau must be from 0 (maximise) to 1 (sum) at every node, got {wrong}.")
         task = "sum" if (tau == 1).all() else "max" if (tau == 0).all() else "mixed"
         if not np.isin(tau, (0.0, 1.0)).all():
             task = "tempered"
         if task not in self.tasks:
+            able = self._methods_with(lambda method: task in method.tasks)
             raise ValueError(
-                f"tau={tau!r} asks {type(self).__name__} for the task {task!r}, "
-                f"but it can only do {sorted(self.tasks)}."
+                f"tau asks {type(self).__name__} for the task {task!r}, but it can only do "
+                f"{sorted(self.tasks)}: take {_words(able)}."
             )
         return task, tau
 
@@ -300,16 +306,17 @@ class BaseInference(BaseEstimator, ABC):
             Layout.
         """
         if layout not in self.layouts:
+            able = self._methods_with(lambda method: layout in method.layouts)
             raise ValueError(
                 f"{type(self).__name__} takes graphs of the layout {_words(self.layouts)}, but this one has "
-                f"the layout {layout!r}: take {_words(self._methods_for(layout))}."
+                f"the layout {layout!r}: take {_words(able)}."
             )
 
-    def _methods_for(self, layout):
-        """Name the methods that take graphs of a layout."""
+    def _methods_with(self, claim):
+        """Name the methods that make a claim."""
         from skcrf.inference import INFERENCE  # known once all methods are
 
-        return [name for name, method in INFERENCE.items() if layout in method.layouts]
+        return [name for name, method in INFERENCE.items() if claim(method)]
 
 
 def _words(names):

@@ -39,7 +39,8 @@ class ChainEngine(PairwiseEngine):
             return change
         self._decode(messages)
         # Where the bound is reached there is nothing to be found any more, whatever messages do.
-        proven = self.bound - self.value <= _REACHED * np.maximum(1.0, np.abs(self.value))
+        reached = self.bound - self.value <= _REACHED * np.abs(self.value)
+        proven = reached & (self.value > -np.inf)  # no bound is reached by what is impossible
         return np.where(proven, 0.0, change)
 
     def decode(self, state):

@@ -10,6 +10,8 @@ from skcrf.inference._base import BaseInference, Beliefs, check_numbers, check_p
 
 #: The potential of a pair that is all but forbidden, where states have probabilities.
 NEVER = -1e8
+# What share of a number is well above its last digits.
+_SHOWS = 1e-6
 
 
 def searchable(graph, theta, instead=None):
@@ -45,8 +47,9 @@ def _costly(graph, theta):
     edge_example = graph.table_example[graph.edge_table]
     at_stake = sum_by_example(of_nodes, graph.node_example, graph)
     at_stake += np.bincount(edge_example, of_tables[graph.edge_table], minlength=graph.n_examples)
-    costly = np.where(at_stake > 0, 2.0 * at_stake, 1.0)
-    return (lowest - costly[graph.table_example])[:, None, None]
+    # No less than what shows beside the size of an entry.
+    costly = 2.0 * at_stake[graph.table_example] + _SHOWS * np.abs(lowest)
+    return (lowest - np.where(costly > 0, costly, 1.0))[:, None, None]
 
 
 def _spread(rows):

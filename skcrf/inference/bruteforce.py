@@ -121,7 +121,7 @@ class BruteForce(BaseInference):
             powers = " * ".join(f"{card}**{cards.count(card)}" for card in sorted(set(cards)))
             raise ExampleError(
                 f"BruteForce would enumerate {powers} configurations of {{example}}, "
-                f"more than max_states={self.max_states}.",
+                f"more than max_states={self.max_states}: take inference 'exact'.",
                 example,
             )
         return nodes, factors, np.arange(n_states) // _places(cards) % np.reshape(cards, (-1, 1))

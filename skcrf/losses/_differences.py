@@ -21,6 +21,8 @@ from skcrf.losses._base import BaseLoss
 
 # Configurations of the labelled sites of an example that are enumerated at most.
 _MOST_CONFIGURATIONS = 2**12
+# Costs beyond would leave nothing of the potentials that they are added to.
+_HIGHEST_COST = 1e12
 
 
 class DifferenceLoss(BaseLoss):
@@ -88,20 +90,23 @@ def labelled(graph, y):
 
 
 def _refuse_costs(cost, n_states):
-    """Refuse what cannot be the cost of wrong labels; a number was checked with the parameters."""
+    """Refuse what cannot be the cost of wrong labels; that a number is not negative was seen before."""
     if isinstance(cost, Real):
-        return
+        cost = cost * (1 - np.eye(n_states))
+    expected = (
+        f"expected ({n_states}, {n_states}): a row for each right label, a column for each that is "
+        "predicted, in the order of the classes"
+    )
     try:
-        table = check_array(cost, dtype=np.float64, input_name="cost")
-    except ValueError as error:
-        raise ValueError(f"cost is no table of numbers: {error}") from error
+        table = check_array(cost, dtype=np.float64, ensure_2d=False, allow_nd=True, input_name="cost")
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"cost is no table of numbers, {expected}: {error}") from error
     if table.shape != (n_states, n_states):
-        raise ValueError(
-            f"cost has shape {table.shape}, expected ({n_states}, {n_states}): a row for each right label, a "
-            "column for each that is predicted, in the order of the classes."
-        )
+        raise ValueError(f"cost has shape {table.shape}, {expected}.")
     if (table < 0).any() or np.diagonal(table).any():
         raise ValueError("cost must be at least 0, and 0 on its diagonal: right labels cost nothing.")
+    if table.max() > _HIGHEST_COST:
+        raise ValueError(f"cost has an entry of {table.max():g}, expected at most {_HIGHEST_COST:g}.")
 
 
 def log_z_at(inference, graph, theta, tau, d_log_z, **inner):

@@ -23,8 +23,7 @@ class Bundle(BaseOptimizer):
     minimum of the highest plane plus a penalty of far steps. Where the objective is lower there by some of
     what the planes promised, it is the new centre; else its plane tells why not. The penalty adapts to how
     well they do. An iteration is an evaluation. Stops when the planes promise no more than `tol`, even with a
-    penalty that is 10,000 times smaller; or when they did so with the penalty as it was, and `memory`
-    evaluations in a row that doubted it found nothing.
+    penalty that is 10,000 times smaller. Of smooth objectives that takes many planes: L-BFGS is for these.
 
     A maximum that inference failed to find is one that it may find at other weights: of a value that is below
     a plane, the plane is believed. So what is known not to be convex is refused: losses of marginals, and
@@ -73,25 +72,22 @@ class Bundle(BaseOptimizer):
         # The first step would bring an objective that is linear to zero, below which losses do not go.
         penalty = _Penalty(slope @ slope / max(abs(value), tol, np.finfo(np.float64).tiny))
         nit, success, message = 0, False, f"reached max_iter={max_iter}"
-        doubted, n_in_vain = False, 0
         while nit < max_iter:
             step, promised = planes.lowest(penalty.size)
             for _ in range(_DOUBTS):
                 if promised <= tol:  # because of the penalty?
-                    doubted = True
                     penalty.relax()
                     step, promised = planes.lowest(penalty.size)
-            if promised <= tol or n_in_vain >= self.memory:
-                success, message = True, f"no step promises more than tol={tol}, or none that did kept it"
+            if promised <= tol:
+                success, message = True, f"no step promises more than tol={tol}"
                 break
             error = planes.add(step, *objective(w + step))
             gained = planes.value - planes.highest(step)
             penalty.adapt(gained, promised, error)
             nit += 1
-            n_in_vain += doubted
             if gained >= _SERIOUS * promised:
                 planes.move(step)
-                w, doubted, n_in_vain = w + step, False, 0
+                w = w + step
             if callback(w, planes.value):
                 message = "stopped by a callback"
                 break
@@ -233,11 +229,12 @@ def simplex_minimum(products, linear, start, *, max_iter=500, tol=1e-3):
 def _minimum_of_face(products, linear, face):
     """Minimise over shares that sum to 1, of which only those of a face are not zero, or may be below."""
     n, within = face.sum(), products[np.ix_(face, face)]
-    size = within.diagonal().max() or 1.0
+    apart = linear[face] - linear[face].min()  # what all have in common moves no share, but loses digits
+    size = max(within.diagonal().max(), apart.max()) or 1.0
     system = np.ones((n + 1, n + 1))
     # Of planes that depend on one another a minimum may be anywhere: some curvature makes it one, far away.
     system[:n, :n] = within / size + 1e-12 * np.eye(n)
     system[n, n] = 0.0
     target = np.zeros(len(linear))
-    target[face] = np.linalg.solve(system, np.append(-linear[face] / size, 1.0))[:n]
+    target[face] = np.linalg.solve(system, np.append(-apart / size, 1.0))[:n]
     return target

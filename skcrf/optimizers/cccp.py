@@ -20,8 +20,9 @@ class CCCP(BaseOptimizer):
 
     An iteration replaces what is subtracted by its tangent, which hidden labels in their present light are,
     and minimises the rest, which is convex. No iteration makes the objective worse, where inference is exact
-    and the inner optimizer does its work. Stops when one changes it by no more than `tol`. With `verbose`,
-    the iterations of the inner optimizer are told too; `n_iter_` and `loss_curve_` do not know of them.
+    and the inner optimizer does its work. Stops when one changes it by no more than `tol`, or when neither
+    the best error nor the best objective has improved by more for `patience` iterations. With `verbose`, the
+    iterations of the inner optimizer are told too; `n_iter_` and `loss_curve_` do not know of them.
 
     Parameters
     ----------
@@ -34,6 +35,8 @@ class CCCP(BaseOptimizer):
         Which weights are kept: those of the least training error with the inference of `predict`, the start
         among them, or the last. None is "error" where the convex function has kinks: there an inference that
         is not exact may find too low an objective.
+    patience : int, default=5
+        Iterations without improvement before it stops.
 
     See Also
     --------
@@ -52,15 +55,17 @@ class CCCP(BaseOptimizer):
         "inner": [BaseOptimizer, str, None],
         "inner_iter": [Interval(Integral, 1, None, closed="left")],
         "best": [StrOptions({"error", "last"}), None],
+        "patience": [Interval(Integral, 1, None, closed="left")],
     }
 
     objectives = "difference"
     general = False
 
-    def __init__(self, inner=None, inner_iter=50, best=None):
+    def __init__(self, inner=None, inner_iter=50, best=None, patience=5):
         self.inner = inner
         self.inner_iter = inner_iter
         self.best = best
+        self.patience = patience
 
     @property
     def batch_size(self):
@@ -94,22 +99,33 @@ class CCCP(BaseOptimizer):
         def inside(w, value, error=None, start=False):
             # No tangent is above what it touches: the objective is not above this value, where inference is
             # exact, so that weights which are better here are better.
+            if not start:
+                latest[:] = [(w, value)]
             return False if start else callback(w, value, inner=True)
 
         while nit < max_iter and not success:
             surrogate = _Tangent(convex, w, *concave(w))
-            # Where inference is not exact it is the inner optimizer that knows best, not the value.
-            w = inner.minimize(surrogate, w, max_iter=self.inner_iter, tol=tol, callback=inside, rng=rng).x
+            latest = []
+            try:
+                # Where inference is not exact it is the inner optimizer that knows best, not the value.
+                w = inner.minimize(
+                    surrogate, w, max_iter=self.inner_iter, tol=tol, callback=inside, rng=rng
+                ).x
+            except KeyboardInterrupt:
+                for w, value in latest if judged else []:  # what it found is judged as others are
+                    callback(w, value, error=error_of(w), start=True)
+                raise
             before, (value, _) = value, objective(w)
             nit += 1
-            success = bool(abs(before - value) <= tol)
             error = error_of(w)
             kept.offer(w, value, error)
+            if abs(before - value) <= tol:
+                success, message = True, f"the last iteration brought no more than tol={tol}"
+            elif kept.since >= self.patience:
+                success, message = True, f"no improvement above tol={tol} in {self.patience} iterations"
             if callback(w, value, error=error):
                 success, message = False, "stopped by a callback"
                 break
-        if success:
-            message = f"the last iteration brought no more than tol={tol}"
         x, value = (kept.w, kept.value) if judged else (w, value)
         return OptimizeResult(x=x, fun=value, nit=nit, success=success, message=message)
 

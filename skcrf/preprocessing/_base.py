@@ -10,6 +10,7 @@ from sklearn.utils._set_output import _wrap_data_with_container
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from skcrf._examples import is_lazy, is_table, like_container
+from skcrf.estimators._learning import all_or_nothing
 from skcrf.estimators._reading import Example
 
 
@@ -54,7 +55,8 @@ class BaseSiteTransformer(CallbackSupportMixin, TransformerMixin, BaseEstimator,
     def _learn(self, X, y, learn, *, reset):
         context = self._init_callback_context()
         context.call_on_fit_task_begin(estimator=self, X=X, y=y)
-        learn(self._read(X, reset=reset))
+        with all_or_nothing(self):
+            learn(self._read(X, reset=reset))
         context.call_on_fit_task_end(estimator=self, X=X, y=y, reconstruction_attributes={})
         return self
 

@@ -16,10 +16,14 @@ from skcrf.preprocessing._base import BaseSiteTransformer, dense, is_rows
 from skcrf.preprocessing._sites import Sites, is_graph
 
 
-def _inner_has(method):
+def _inner_has(method, *names):
     def check(self):
-        # Raises the inner transformer's own AttributeError, which names what is missing.
-        getattr(getattr(self, "transformer_", self._inner()), method)
+        for name in names:
+            inner = getattr(self, name, None)
+            if inner is not None:  # only SiteWise has something for edges, and that only if asked
+                fitted = getattr(self, f"{name}_", None)
+                # Raises the inner transformer's own AttributeError, which names what is missing.
+                getattr(self._inner(name) if fitted is None else fitted, method)
         return True
 
     return check
@@ -73,7 +77,7 @@ class BaseWise(BaseSiteTransformer):
             )
         return rows
 
-    @available_if(_inner_has("partial_fit"))
+    @available_if(_inner_has("partial_fit", "transformer", "edge_transformer"))
     @with_callbacks
     def partial_fit(self, X, y=None):
         """Learn from more examples; only if the inner transformer can.
@@ -94,7 +98,7 @@ class BaseWise(BaseSiteTransformer):
             X, y, partial(self._fit_examples, method="partial_fit"), reset=not hasattr(self, "transformer_")
         )
 
-    @available_if(_inner_has("inverse_transform"))
+    @available_if(_inner_has("inverse_transform", "transformer", "edge_transformer"))
     def inverse_transform(self, X):
         """Undo `transform`; only if the inner transformer can.
 
@@ -114,7 +118,7 @@ class BaseWise(BaseSiteTransformer):
             return dense(self.transformer_.inverse_transform(rows))
         return self._through(X, self._reads, method="inverse_transform")
 
-    @available_if(_inner_has("get_feature_names_out"))
+    @available_if(_inner_has("get_feature_names_out", "transformer"))
     def get_feature_names_out(self, input_features=None):
         """Name the features of a transformed site.
 
