@@ -71,7 +71,8 @@ for name, inference, ends in [
 # %%
 # Without edges, a model has to guess wherever the surroundings look alike. With edges that know only their
 # direction, numbers of neighbours go together, but it is not known along which edges to count. Edges that
-# know what both ends show count right nearly always.
+# know what both ends show count right nearly always. In the pictures, the grey of a cell is its true number,
+# darker towards the end of the snake, and numbers that are wrong are red.
 
 import matplotlib.pyplot as plt
 

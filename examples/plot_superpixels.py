@@ -98,6 +98,10 @@ for name, model in [("each superpixel alone", alone), ("graph", crf)]:
 # %%
 # What it sees
 # ------------
+#
+# Each colour is a texture. A superpixel by itself is often mistaken for another texture; its neighbours, the
+# more so the longer their common border, set it right. What is wrong then is along borders for the most part,
+# and sometimes a whole patch that looked like another from the start.
 
 import matplotlib.pyplot as plt
 

@@ -92,10 +92,10 @@ class BaseGradient(BaseInference):
     def statistics(self, graph, beliefs):
         return self.inference_.statistics(graph, beliefs)
 
-    def _methods_for(self, layout):
+    def _methods_with(self, claim):
         from skcrf.gradients import GRADIENTS  # known once all strategies are
 
-        return [name for name, strategy in GRADIENTS.items() if layout in strategy.layouts]
+        return [name for name, strategy in GRADIENTS.items() if claim(strategy)]
 
     @abstractmethod
     def backward(self, beliefs, d_mu=None, d_edge_mu=None, d_log_z=None):
