@@ -2,6 +2,7 @@
 
 from numbers import Integral
 
+import numpy as np
 from scipy.optimize import OptimizeResult
 from sklearn.utils._param_validation import Interval, StrOptions
 
@@ -20,8 +21,9 @@ class CCCP(BaseOptimizer):
 
     An iteration replaces what is subtracted by its tangent, which hidden labels in their present light are,
     and minimises the rest, which is convex. No iteration makes the objective worse, where inference is exact
-    and the inner optimizer does its work. Stops when one changes it by no more than `tol`. With `verbose`,
-    the iterations of the inner optimizer are told too; `n_iter_` and `loss_curve_` do not know of them.
+    and the inner optimizer does its work. Stops when one changes it by no more than `tol`, and without
+    convergence when `inner_iter` ended before anything better was found. With `verbose`, the iterations
+    of the inner optimizer are told too; `n_iter_` and `loss_curve_` do not know of them.
 
     Parameters
     ----------
@@ -99,14 +101,20 @@ class CCCP(BaseOptimizer):
         while nit < max_iter and not success:
             surrogate = _Tangent(convex, w, *concave(w))
             # Where inference is not exact it is the inner optimizer that knows best, not the value.
-            w = inner.minimize(surrogate, w, max_iter=self.inner_iter, tol=tol, callback=inside, rng=rng).x
-            before, (value, _) = value, objective(w)
+            found = inner.minimize(surrogate, w, max_iter=self.inner_iter, tol=tol, callback=inside, rng=rng)
+            # To stay for want of iterations is no sign of a minimum.
+            idle = not found.success and found.nit >= self.inner_iter and np.array_equal(found.x, w)
+            before, w = value, found.x
+            value, _ = objective(w)
             nit += 1
-            success = bool(abs(before - value) <= tol)
+            success = bool(abs(before - value) <= tol) and not idle
             error = error_of(w)
             kept.offer(w, value, error)
             if callback(w, value, error=error):
                 success, message = False, "stopped by a callback"
+                break
+            if idle:  # another iteration would be the same
+                message = f"inner_iter={self.inner_iter} ended before anything better was found"
                 break
         if success:
             message = f"the last iteration brought no more than tol={tol}"
