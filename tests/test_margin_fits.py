@@ -150,6 +150,18 @@ def test_cccp_never_goes_up(masked, loss, inner):
     assert est.score(X, Y) > 0.6
 
 
+@pytest.mark.parametrize("loss", ["latent_hinge", "marginal_hinge"])
+def test_cccp_has_not_converged_where_its_inner_optimizer_had_no_time(masked, loss):
+    """A bundle that gathers planes stays where it is: no change then is no sign of a minimum."""
+    est = ChainCRFClassifier("exact", loss, optimizer=CCCP(inner_iter=1), alpha=0.05, init="zeros", tol=1e-3)
+    with pytest.warns(ConvergenceWarning, match=r"inner_iter=1 ended before anything better was found"):
+        short = est.fit(*masked)
+    assert not short.converged_ and short.n_iter_ < est.max_iter
+    higher = short.loss_curve_[-1]
+    longer = quietly(est.set_params(optimizer__inner_iter=50), *masked)
+    assert longer.converged_ and longer.loss_curve_[-1] < higher - 0.01
+
+
 def test_cccp_of_the_likelihood_reaches_its_minimum(masked):
     X, Y = masked
     est = ChainCRFClassifier(alpha=0.1, tol=1e-6, max_iter=200, init="zeros")

@@ -2,6 +2,7 @@
 
 from numbers import Integral
 
+import numpy as np
 from scipy.optimize import OptimizeResult
 from sklearn.utils._param_validation import Interval, StrOptions
 
@@ -21,8 +22,9 @@ class CCCP(BaseOptimizer):
     An iteration replaces what is subtracted by its tangent, which hidden labels in their present light are,
     and minimises the rest, which is convex. No iteration makes the objective worse, where inference is exact
     and the inner optimizer does its work. Stops when one changes it by no more than `tol`, or when neither
-    the best error nor the best objective has improved by more for `patience` iterations. With `verbose`, the
-    iterations of the inner optimizer are told too; `n_iter_` and `loss_curve_` do not know of them.
+    the best error nor the best objective has improved by more for `patience` iterations; without convergence
+    when `inner_iter` ended before anything better was found. With `verbose`, the iterations of the inner
+    optimizer are told too; `n_iter_` and `loss_curve_` do not know of them.
 
     Parameters
     ----------
@@ -92,42 +94,51 @@ class CCCP(BaseOptimizer):
         inner = suited if self.inner is None else self._chosen()
         judged = self.best == "error" or (self.best is None and not convex.smooth)
         error_of = getattr(objective, "training_error", _unknown) if judged else _unknown
-        value, nit, success = objective(w)[0], 0, False
+        value, nit, done, success = objective(w)[0], 0, False, False
         kept, message = Kept(w, value, error_of(w), tol), f"reached max_iter={max_iter}"
         callback(w, value, error=kept.error, start=True)
+        while nit < max_iter and not done:
+            surrogate = _Tangent(convex, w, *concave(w))
+            found = self._descend(inner, surrogate, w, tol, callback, error_of, rng)
+            # To stay for want of iterations is no sign of a minimum, and another iteration would be the same.
+            idle = not found.success and found.nit >= self.inner_iter and np.array_equal(found.x, w)
+            # Where inference is not exact it is the inner optimizer that knows best, not the value.
+            before, w = value, found.x
+            value, _ = objective(w)
+            error = error_of(w)
+            nit += 1
+            kept.offer(w, value, error)
+            if idle:
+                done, message = True, f"inner_iter={self.inner_iter} ended before anything better was found"
+            elif abs(before - value) <= tol:
+                done, success, message = True, True, f"the last iteration brought no more than tol={tol}"
+            elif kept.since >= self.patience:
+                done, success = True, True
+                message = f"no improvement above tol={tol} in {self.patience} iterations"
+            if callback(w, value, error=error):
+                done, success, message = True, False, "stopped by a callback"
+        x, value = (kept.w, kept.value) if judged else (w, value)
+        return OptimizeResult(x=x, fun=value, nit=nit, success=success, message=message)
+
+    def _descend(self, inner, surrogate, w, tol, callback, error_of, rng):
+        """Minimise the convex function of an iteration."""
+        latest = w, None
 
         def inside(w, value, error=None, start=False):
             # No tangent is above what it touches: the objective is not above this value, where inference is
             # exact, so that weights which are better here are better.
-            if not start:
-                latest[:] = [(w, value)]
+            nonlocal latest
+            latest = w, value
             return False if start else callback(w, value, inner=True)
 
-        while nit < max_iter and not success:
-            surrogate = _Tangent(convex, w, *concave(w))
-            latest = []
-            try:
-                # Where inference is not exact it is the inner optimizer that knows best, not the value.
-                w = inner.minimize(
-                    surrogate, w, max_iter=self.inner_iter, tol=tol, callback=inside, rng=rng
-                ).x
-            except KeyboardInterrupt:
-                for w, value in latest if judged else []:  # what it found is judged as others are
-                    callback(w, value, error=error_of(w), start=True)
-                raise
-            before, (value, _) = value, objective(w)
-            nit += 1
-            error = error_of(w)
-            kept.offer(w, value, error)
-            if abs(before - value) <= tol:
-                success, message = True, f"the last iteration brought no more than tol={tol}"
-            elif kept.since >= self.patience:
-                success, message = True, f"no improvement above tol={tol} in {self.patience} iterations"
-            if callback(w, value, error=error):
-                success, message = False, "stopped by a callback"
-                break
-        x, value = (kept.w, kept.value) if judged else (w, value)
-        return OptimizeResult(x=x, fun=value, nit=nit, success=success, message=message)
+        try:
+            return inner.minimize(surrogate, w, max_iter=self.inner_iter, tol=tol, callback=inside, rng=rng)
+        except KeyboardInterrupt:
+            w, value = latest
+            error = None if value is None else error_of(w)
+            if error is not None:  # where weights are judged by errors, so is what it found
+                callback(w, value, error=error, start=True)
+            raise
 
 
 def _unknown(w):
