@@ -66,7 +66,7 @@ def factor_route_of(graph, theta, rho, maximised):
     rho : ndarray of shape (n_edges,)
         Weights of factors.
     maximised : ndarray of shape (n_nodes,)
-        Which nodes are maximised, not summed out. If any is, there are no exponentials.
+        Which nodes are maximised, not summed out. If all are, there are no exponentials.
 
     Returns
     -------
@@ -75,7 +75,7 @@ def factor_route_of(graph, theta, rho, maximised):
     """
     steps, sources, step_of, run_ptr, example_ptr, sizes = _steps(graph, maximised)
     exponentials, starts = np.empty(0), np.full(graph.n_edges, -1)
-    if not maximised.any():
+    if not maximised.all():
         first, pair_of = distinct(graph, rho)
         ptr = np.concatenate([[0], np.cumsum(np.diff(graph.belief_ptr)[first])])
         exponentials = _exponentials(graph, theta.tables, rho, first, ptr)

@@ -126,6 +126,9 @@ def sweep(route, graph, theta, rho, damping, measure, messages, active):
                     factor, card, least = starts[steps[start + at, 3]], steps[start + at, 4], 0.0
                     for x in range(card, n_states):
                         new[at, x] = 1.0
+                    for s in range(first, last):
+                        if sources[s, 7] == MAXIMUM:  # which is not done by exponentials
+                            factor = -1
                     if factor >= 0:
                         found, least = 0, np.inf
                         if first == last:
