@@ -116,8 +116,8 @@ for way, one, other in (("MAP", 0, 1), ("MAP", 0, 2), ("MPM", 1, 0), ("MPM", 2, 
 # are speckles. For MAP it is smaller, three of the standard errors over twelve images that are printed
 # above; with the weights of PMA, a line is broken. Pseudolikelihood, which sees true neighbours in training,
 # trusts them too much. The loss of the marginals, which asks for nothing but good marginals, has the least
-# error under MPM, and is as good as SPA under MAP. ICM, which starts from single pixels and looks for the next
-# best change, is no match for either; it does least badly with the small weights of SPA.
+# error under MPM, and is as good as SPA under MAP. ICM, which starts from single pixels and looks for the
+# next best change, is no match for either; it does least badly with the small weights of SPA.
 
 import matplotlib.pyplot as plt
 
