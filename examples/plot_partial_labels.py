@@ -135,7 +135,7 @@ layout += [["curves", "likelihood", "univariate_logistic"]]
 figure, axes = plt.subplot_mosaic(layout, figsize=(10, 4.2), width_ratios=[1.4, 1, 1], layout="constrained")
 for (loss, found), marker in zip(scores.items(), "osv^", strict=True):
     axes["curves"].plot(fractions, found, marker=marker, label=loss)
-axes["curves"].set(xlabel="fraction of missing labels", ylabel="accuracy on test images", ylim=(0.4, 1))
+axes["curves"].set(xlabel="fraction of missing labels", ylabel="accuracy on test images", ylim=(0.6, 1))
 axes["curves"].legend(loc="lower left")
 axes["image"].imshow(X_test[0][..., 0], cmap="gray")
 for name, picture in {"truth": truth, **pictures}.items():
