@@ -4,7 +4,8 @@ import numpy as np
 from scipy import sparse
 from sklearn.utils import assert_all_finite
 
-from skcrf._examples import as_numbers, as_rows, has_axes
+from skcrf._arrays import as_numbers, as_rows
+from skcrf._examples import has_axes
 from skcrf.estimators._reading import BaseReader, Example
 from skcrf.estimators._structures import BaseStructure
 from skcrf.graph import from_edges

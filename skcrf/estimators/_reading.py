@@ -6,7 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from skcrf._examples import as_image, has_axes
+from skcrf._arrays import as_image
+from skcrf._examples import has_axes
 
 
 class Example(NamedTuple):

@@ -9,7 +9,8 @@ from numbers import Real
 import numpy as np
 from sklearn.feature_extraction import DictVectorizer
 
-from skcrf._examples import as_rows, has_axes
+from skcrf._arrays import as_rows
+from skcrf._examples import has_axes
 from skcrf.estimators._base import BaseFieldClassifier
 from skcrf.estimators._decoding import needs_marginals
 from skcrf.estimators._predicting import of_edges

@@ -1,6 +1,7 @@
 """How sequences and graphs are read where nothing but their features counts."""
 
-from skcrf._examples import as_rows, has_axes
+from skcrf._arrays import as_rows
+from skcrf._examples import has_axes
 from skcrf.estimators._graphs import Graphs, Outline, as_edges, has_parts
 from skcrf.estimators._reading import Example
 from skcrf.estimators.chain import Sequences, check_named, checked_names, has_names
