@@ -244,11 +244,12 @@ def test_site_weights_are_refused_where_they_mean_nothing(loss):
 def test_not_converging_is_told_by_example(loss, name, labelled, seed):
     """Also where all labels are known, so that the clamped half of a likelihood has nothing to iterate.
 
-    Both cycles of the second example are frustrated, so that no bound of a best score is reached.
+    Both cycles of the second example are frustrated, by more than costs are worth, so that no bound of a best
+    score is reached.
     """
     graph = pack([zoo.SINGLES["no_edges"], lattice(2, 3, tied=False)])
     assert takes(loss, graph)
-    theta = zoo.attractive(graph, 2, np.random.default_rng(seed), strength=3.0)
+    theta = zoo.attractive(graph, 2, np.random.default_rng(seed), strength=10.0)
     (middle,) = np.flatnonzero((graph.edges == [4, 7]).all(axis=1))  # after three nodes without edges
     theta.tables[graph.edge_table[middle]] *= -1
     y = np.full(graph.n_nodes, -1)
