@@ -71,21 +71,32 @@ def test_graph_cut_is_exact_on_any_graph_with_known_labels(seed):
 @pytest.mark.parametrize("moves", ["expansion", "swap"])
 @pytest.mark.parametrize("draw", [zoo.normal, zoo.attractive, zoo.extreme])
 def test_moves_leave_no_better_change_of_one_node(moves, draw, seed):
-    """They start from the unary potentials and never lower the score, truncated or not."""
+    """They start from the unary potentials and never lower the score, truncated or not.
+
+    Truncated moves are followed by changes of single nodes, so that fewer of them may end better than more.
+    """
     rng = np.random.default_rng(seed)
     for title, graph in zoo.FEW.items():
         batch = pack([graph] * 5)
         theta = draw(batch, 3, rng)
         with zoo.case(title):
-            start = score(batch, theta, theta.unary.argmax(axis=1))
-            values = [GraphCut(moves, max_sweeps=n).forward(batch, theta).log_z for n in (1, 2, 20)]
-            for lower, higher in zip([start, *values[:-1]], values, strict=True):
-                assert (higher >= lower).all()
+            start, *values = values_of(moves, batch, theta)
+            for value in values:
+                assert (value >= start).all()
             beliefs = assert_local(GraphCut(moves), batch, theta)
             assert not np.isfinite(beliefs.bound[np.diff(batch.edge_ptr) > 0]).any()
             # Potts potentials are submodular in every move: then no move of one node is left either
             potts = theta._replace(tables=np.abs(theta.tables[:, :1, :1]) * np.eye(3))
             assert_local(GraphCut(moves, non_submodular="error"), batch, potts)
+            for lower, higher in itertools.pairwise(values_of(moves, batch, potts)):
+                assert (higher >= lower - 1e-9 * np.abs(lower)).all()
+
+
+def values_of(moves, graph, theta):
+    """Scores of the start, and after 1, 2 and 20 sweeps."""
+    cuts = [GraphCut(moves, max_sweeps=n) for n in (1, 2, 20)]
+    start = score(graph, theta, theta.unary.argmax(axis=1))
+    return [start, *(cut.forward(graph, theta).log_z for cut in cuts)]
 
 
 def test_tables_that_are_not_submodular_are_named():

@@ -115,11 +115,11 @@ def test_costs_are_those_of_the_labels(seed):
 @pytest.mark.parametrize("name", OF_LOSSES)
 def test_costs_may_depend_on_what_is_predicted(name, seed):
     """Any loss that is a sum over sites, of labels that have an order here."""
-    loss = LOSSES[name](cost=np.abs(np.subtract.outer(range(3), range(3))))
+    loss = LOSSES[name](cost=10 * np.abs(np.subtract.outer(range(3), range(3))))
     theta, y, rng = problem(seed, hidden=0.5 if loss.hidden_labels else 0.0, n_states=3)
     expected = unified(BATCH, theta, y, *OF_LOSSES[name], loss.cost)
     assert_allclose(value_of(loss, theta, y), expected, rtol=1e-12, atol=1e-12)
-    assert (np.abs(expected - value_of(LOSSES[name](), theta, y)) > 0.1).any()
+    assert (np.abs(expected - value_of(LOSSES[name](cost=10.0), theta, y)) > 0.1).any()
     weight = rng.uniform(0.2, 3.0, size=BATCH.n_nodes)
     heavier = augmented(theta, weight[:, None] * loss.cost[y], y)
     expected = unified(BATCH, heavier, y, *OF_LOSSES[name], 0.0)
