@@ -149,6 +149,7 @@ def test_examples_with_all_labels_do_not_ask_who_else_is_in_the_batch(loss, seed
     rng = np.random.default_rng(seed)
     graph = pack([zoo.SINGLES["complete"], zoo.SINGLES["lattice_2x3"], zoo.SINGLES["cycle"]])
     theta, y = zoo.normal(graph, 3, rng), zoo.labels(graph, 3, rng)
+    theta.unary[5, y[5]] -= 10.0  # so that it matters whether the label is hidden
     inference = wrapped(INFERENCE["trw" if able(loss, INFERENCE["trw"]) else "bp"], max_iter=7)
     alone = LOSSES[loss]()(inference, graph, theta, y)
     hidden = np.where(np.arange(graph.n_nodes) == 5, -1, y)
