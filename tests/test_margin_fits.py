@@ -17,6 +17,7 @@ from skcrf.estimators._learning import Monitor, serves
 from skcrf.graph import score
 from skcrf.inference import BP, ICM, INFERENCE, TRWS, BruteForce, Gibbs
 from skcrf.losses import LOSSES, Hinge, LatentHinge, Unified
+from skcrf.objective import Objective
 from skcrf.optimizers import CCCP, OPTIMIZERS, FrankWolfe, Subgradient
 from skcrf.optimizers.bundle import simplex_minimum
 
@@ -154,7 +155,7 @@ def test_cccp_never_goes_up(masked, loss, inner):
 def test_cccp_has_not_converged_where_its_inner_optimizer_had_no_time(masked, loss):
     """A bundle that gathers planes stays where it is: no change then is no sign of a minimum."""
     est = ChainCRFClassifier("exact", loss, optimizer=CCCP(inner_iter=1), alpha=0.05, init="zeros", tol=1e-3)
-    with pytest.warns(ConvergenceWarning, match=r"inner_iter=1 ended before anything better was found"):
+    with pytest.warns(ConvergenceWarning, match=r"inner_iter=1 ended before .*found\): raise inner_iter"):
         short = est.fit(*masked)
     assert not short.converged_ and short.n_iter_ < est.max_iter
     higher = short.loss_curve_[-1]
@@ -255,6 +256,24 @@ def test_interrupts_inside_of_an_iteration_keep_the_best(
     assert len(told) == n_told + judged and told[-1][3] and (told[-1][0] < np.inf) == judged
     *_, w = min(told)
     assert_array_equal(np.r_[est.coef_.ravel(), est.intercept_, est.edge_coef_.ravel()], w)
+
+
+def test_an_interrupt_while_an_iteration_is_judged_loses_nothing(masked, monkeypatch):
+    """What the inner optimizer ended with is looked at, though its error was not yet known."""
+    est = ChainCRFClassifier("exact", "latent_hinge", init="zeros", alpha=0.05, tol=1e-3, max_iter=1)
+    whole, judge, calls = quietly(est, *masked).coef_.copy(), Objective.training_error, []
+
+    def interrupted(objective, w):
+        calls.append(w)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return judge(objective, w)
+
+    monkeypatch.setattr(Objective, "training_error", interrupted)
+    with pytest.warns(ConvergenceWarning, match="interrupted"):
+        est.fit(*masked)
+    assert est.n_iter_ == 0
+    assert_array_equal(est.coef_, whole)
 
 
 def test_inner_iterations_are_told_but_not_counted(masked, capsys):
@@ -552,6 +571,7 @@ def test_cccp_stops_when_nothing_gets_better():
     for patience in (3, 5):
         found = CCCP(patience=patience).minimize(Wandering(), np.zeros(1), **how)
         assert found.success and found.nit == 1 + patience
+        assert found.fun == 0.9  # the lowest
         assert f"in {patience} iterations" in found.message
         values = iter(np.tile([1.0, 0.9, 1.1, 0.95], 100))
 

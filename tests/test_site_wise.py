@@ -286,3 +286,22 @@ def test_a_fit_that_fails_leaves_the_one_before():
     with pytest.raises(ValueError, match="n_components"):
         wise.fit([np.ones((1, 5))])
     np.testing.assert_array_equal(wise.transform(X)[0], before)
+
+
+def test_more_examples_that_fail_leave_what_was_learned():
+    """Edges are learned from before nodes: what nodes refuse, edges forget."""
+    edges, rng = np.array([[0, 1], [1, 2]]), np.random.default_rng(0)
+    X = [(rng.normal(size=(3, 2)), edges, rng.normal(size=(2, 2)))]
+    wise = SiteWise(Fussy(), StandardScaler()).partial_fit(X)
+    mean, seen = wise.edge_transformer_.mean_.copy(), wise.edge_transformer_.n_samples_seen_
+    with pytest.raises(ValueError, match="too much"):
+        wise.partial_fit([(100.0 + X[0][0], edges, 5.0 + X[0][2])])
+    assert_array_equal(wise.edge_transformer_.mean_, mean)
+    assert wise.edge_transformer_.n_samples_seen_ == seen
+
+
+class Fussy(MaxAbsScaler):
+    def partial_fit(self, X, y=None):
+        if np.abs(X).max() > 50:
+            raise ValueError("too much")
+        return super().partial_fit(X, y)

@@ -334,3 +334,15 @@ def test_bounds_are_reached_at_any_scale(scale):
     stopped = TRWS(max_iter=100, tol=1e-300).forward(graph, theta, tau=0.0)
     assert_allclose(stopped.log_z, beliefs.log_z, rtol=1e-11)
     assert stopped.n_iter[0] < 100
+
+
+def test_bounds_are_reached_wherever_zero_is():
+    """Scores that cancel are as good as others."""
+    rng, graph = np.random.default_rng(2), lattice(5, 5)
+    for _ in range(10):
+        theta = Potentials(rng.normal(size=(25, 3)), 0.3 * np.ones((graph.n_tables, 1, 1)) * np.eye(3))
+        first = TRWS(max_iter=200, tol=1e-9).forward(graph, theta, tau=0.0)
+        moved = theta._replace(unary=theta.unary - first.log_z[0] / 25)
+        second = TRWS(max_iter=200, tol=1e-9).forward(graph, moved, tau=0.0)
+        assert abs(second.log_z[0]) < 1e-12
+        assert abs(int(second.n_iter[0]) - int(first.n_iter[0])) <= 2

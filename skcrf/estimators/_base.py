@@ -417,14 +417,18 @@ class BaseFieldClassifier(PredictionMixin, ClassifierMixin, CallbackSupportMixin
             warn_of("The fit was interrupted", "the best weights so far are kept")
         elif not result.success and not monitor.stopped:
             problem = f"{type(self.optimizer_).__name__} did not converge ({result.message})"
-            by_slopes = self.optimizer_.general
-            kinks = by_slopes and suited(self.loss_, self.inference_, self._linear) != "lbfgs"
-            other = "take optimizer 'auto' for a loss of kinks, " if kinks else ""
-            rough = by_slopes and to_tolerance and self.loss_.needs
-            closer = "lower the tol of the inference, " if rough else ""
-            warn_of(problem, f"{other}{closer}raise max_iter or tol, or scale the features")
+            warn_of(problem, result.get("advice") or self._advice(to_tolerance))
         elif not objective.converged:
             warn_of(*self._not_inferred())
+
+    def _advice(self, to_tolerance):
+        """Say what may help an optimizer that does not say it itself."""
+        by_slopes = self.optimizer_.general
+        kinks = by_slopes and suited(self.loss_, self.inference_, self._linear) != "lbfgs"
+        other = "take optimizer 'auto' for a loss of kinks, " if kinks else ""
+        rough = by_slopes and to_tolerance and self.loss_.needs
+        closer = "lower the tol of the inference, " if rough else ""
+        return f"{other}{closer}raise max_iter or tol, or scale the features"
 
     def _not_inferred(self):
         name = type(self.inference_).__name__

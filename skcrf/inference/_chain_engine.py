@@ -2,13 +2,13 @@
 
 import numpy as np
 
-from skcrf.graph import score
+from skcrf.graph import score, sum_by_example
 from skcrf.inference._forests import breadth_first
 from skcrf.inference._pairwise import PairwiseEngine
 from skcrf.inference._reading import decode, read_dual
 
-# A bound is reached if what was found is as high but for the last digits.
-_REACHED = 1e-12
+# A bound is reached if what was found is as high but for the last digits of what was summed.
+_REACHED = 1e-14
 
 
 class ChainEngine(PairwiseEngine):
@@ -31,6 +31,7 @@ class ChainEngine(PairwiseEngine):
             self.orders = np.arange(self.graph.n_nodes), breadth_first(self.graph)[0]
             self.best, self.value = None, np.full(self.graph.n_examples, -np.inf)
             self.bound = np.full(self.graph.n_examples, np.inf)
+            self.digits = _REACHED * _sizes(self.graph, theta)
             self._decode(self.start())
 
     def step(self, messages, active):
@@ -39,8 +40,7 @@ class ChainEngine(PairwiseEngine):
             return change
         self._decode(messages)
         # Where the bound is reached there is nothing to be found any more, whatever messages do.
-        reached = self.bound - self.value <= _REACHED * np.abs(self.value)
-        proven = reached & (self.value > -np.inf)  # no bound is reached by what is impossible
+        proven = self.bound - self.value <= self.digits  # never by what is impossible, which is -inf
         return np.where(proven, 0.0, change)
 
     def decode(self, state):
@@ -58,3 +58,14 @@ class ChainEngine(PairwiseEngine):
             self.value = np.maximum(value, self.value)
         # What was found is a bound from below, and rounding may have put the other under it.
         self.bound = np.maximum(np.minimum(bound, self.bound), self.value)
+
+
+def _sizes(graph, theta):
+    """Tell how large the numbers are that make a score: the sum of the largest of each node and edge."""
+    of_nodes, of_tables = (
+        np.abs(np.where(part > -np.inf, part, 0.0)).max(axis=axes, initial=0.0)
+        for part, axes in ((theta.unary, 1), (theta.tables, (1, 2)))
+    )
+    of_edges, edge_example = of_tables[graph.edge_table], graph.table_example[graph.edge_table]
+    sizes = sum_by_example(of_nodes, graph.node_example, graph)
+    return sizes + np.bincount(edge_example, of_edges, minlength=graph.n_examples)

@@ -20,6 +20,7 @@ class BaseOptimizer(BaseEstimator, ABC):
       whether to stop. Methods that know what the start is worth call it before, with ``start=True``.
       Methods that run another in each iteration call it after each one of that, too, with ``inner=True``: no
       iteration is counted, but users see progress, and lose nothing when they interrupt.
+    - The result is that of `scipy.optimize`; where it has no success, `advice` may say what would help.
     """
 
     _parameter_constraints = {}

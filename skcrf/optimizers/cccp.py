@@ -1,5 +1,6 @@
 """The concave-convex procedure."""
 
+from functools import partial
 from numbers import Integral
 
 import numpy as np
@@ -36,7 +37,7 @@ class CCCP(BaseOptimizer):
     best : {"error", "last"} or None, default=None
         Which weights are kept: those of the least training error with the inference of `predict`, the start
         among them, or the last. None is "error" where the convex function has kinks: there an inference that
-        is not exact may find too low an objective.
+        is not exact may find too low an objective. Else it is those of the lowest objective.
     patience : int, default=5
         Iterations without improvement before it stops.
 
@@ -95,21 +96,21 @@ class CCCP(BaseOptimizer):
         judged = self.best == "error" or (self.best is None and not convex.smooth)
         error_of = getattr(objective, "training_error", _unknown) if judged else _unknown
         value, nit, done, success = objective(w)[0], 0, False, False
-        kept, message = Kept(w, value, error_of(w), tol), f"reached max_iter={max_iter}"
+        kept, message, advice = Kept(w, value, error_of(w), tol), f"reached max_iter={max_iter}", None
         callback(w, value, error=kept.error, start=True)
+        how = {"max_iter": self.inner_iter, "tol": tol, "rng": rng}
         while nit < max_iter and not done:
-            surrogate = _Tangent(convex, w, *concave(w))
-            found = self._descend(inner, surrogate, w, tol, callback, error_of, rng)
+            descend = partial(inner.minimize, _Tangent(convex, w, *concave(w)), w, **how)
+            found, after, error = self._judged(descend, objective, error_of, callback)
             # To stay for want of iterations is no sign of a minimum, and another iteration would be the same.
             idle = not found.success and found.nit >= self.inner_iter and np.array_equal(found.x, w)
             # Where inference is not exact it is the inner optimizer that knows best, not the value.
-            before, w = value, found.x
-            value, _ = objective(w)
-            error = error_of(w)
+            before, value, w = value, after, found.x
             nit += 1
             kept.offer(w, value, error)
             if idle:
                 done, message = True, f"inner_iter={self.inner_iter} ended before anything better was found"
+                advice = "raise inner_iter of CCCP, or start elsewhere: init="
             elif abs(before - value) <= tol:
                 done, success, message = True, True, f"the last iteration brought no more than tol={tol}"
             elif kept.since >= self.patience:
@@ -117,12 +118,12 @@ class CCCP(BaseOptimizer):
                 message = f"no improvement above tol={tol} in {self.patience} iterations"
             if callback(w, value, error=error):
                 done, success, message = True, False, "stopped by a callback"
-        x, value = (kept.w, kept.value) if judged else (w, value)
-        return OptimizeResult(x=x, fun=value, nit=nit, success=success, message=message)
+        x, value = (w, value) if self.best == "last" else (kept.w, kept.value)
+        return OptimizeResult(x=x, fun=value, nit=nit, success=success, message=message, advice=advice)
 
-    def _descend(self, inner, surrogate, w, tol, callback, error_of, rng):
-        """Minimise the convex function of an iteration."""
-        latest = w, None
+    def _judged(self, descend, objective, error_of, callback):
+        """Minimise the convex function of an iteration; tell what was found, its objective and its error."""
+        latest = None
 
         def inside(w, value, error=None, start=False):
             # No tangent is above what it touches: the objective is not above this value, where inference is
@@ -132,12 +133,13 @@ class CCCP(BaseOptimizer):
             return False if start else callback(w, value, inner=True)
 
         try:
-            return inner.minimize(surrogate, w, max_iter=self.inner_iter, tol=tol, callback=inside, rng=rng)
+            found = descend(callback=inside)
+            latest = found.x, found.fun
+            return found, objective(found.x)[0], error_of(found.x)
         except KeyboardInterrupt:
-            w, value = latest
-            error = None if value is None else error_of(w)
+            error = None if latest is None else error_of(latest[0])
             if error is not None:  # where weights are judged by errors, so is what it found
-                callback(w, value, error=error, start=True)
+                callback(*latest, error=error, start=True)
             raise
 
 

@@ -1,5 +1,6 @@
 """scikit-learn transformers of rows, applied to sites."""
 
+from copy import deepcopy
 from functools import partial
 
 import numpy as np
@@ -19,11 +20,9 @@ from skcrf.preprocessing._sites import Sites, is_graph
 def _inner_has(method, *names):
     def check(self):
         for name in names:
-            inner = getattr(self, name, None)
-            if inner is not None:  # only SiteWise has something for edges, and that only if asked
-                fitted = getattr(self, f"{name}_", None)
-                # Raises the inner transformer's own AttributeError, which names what is missing.
-                getattr(self._inner(name) if fitted is None else fitted, method)
+            inner = getattr(self, f"{name}_", self._inner(name))
+            if inner is not None or name != "edge_transformer":  # which there may be none of
+                getattr(inner, method)  # raises its own AttributeError, which names what is missing
         return True
 
     return check
@@ -49,7 +48,7 @@ class BaseWise(BaseSiteTransformer):
         self.transformer = transformer
 
     def _inner(self, name="transformer"):
-        inner = getattr(self, name)
+        inner = getattr(self, name, None)
         if isinstance(inner, str) and inner == "passthrough":
             return FunctionTransformer(feature_names_out="one-to-one")
         return inner
@@ -57,7 +56,9 @@ class BaseWise(BaseSiteTransformer):
     def _taught(self, name, rows, method):
         """Fit the transformer that a parameter holds to rows, or let the fitted one learn more."""
         inner = getattr(self, f"{name}_", None) if method == "partial_fit" else None
-        if inner is None:
+        if inner is not None:
+            inner = deepcopy(inner)  # what fails later leaves the one before as it was
+        else:
             inner = self._inner(name)
             if isinstance(inner, type) or not (hasattr(inner, "fit") and hasattr(inner, "transform")):
                 raise TypeError(f"{name} must be a transformer or 'passthrough', got {inner!r}.")
