@@ -25,6 +25,7 @@ from skcrf.estimators._batches import (
     partition,
     refuse_labelled,
 )
+from skcrf.estimators._convergence import not_inferred, not_minimised, warn_of
 from skcrf.estimators._decoding import DECODINGS, Errors
 from skcrf.estimators._lazy import lazy_batches
 from skcrf.estimators._learning import (
@@ -37,7 +38,7 @@ from skcrf.estimators._learning import (
     suited,
     weights_of,
 )
-from skcrf.estimators._predicting import PredictionMixin, warn_of
+from skcrf.estimators._predicting import PredictionMixin
 from skcrf.gradients import GRADIENTS, BaseGradient
 from skcrf.inference import INFERENCE, BaseInference
 from skcrf.losses import LOSSES, BaseLoss
@@ -408,33 +409,17 @@ class BaseFieldClassifier(PredictionMixin, ClassifierMixin, CallbackSupportMixin
             monitor=monitor,
             rng=check_random_state(self.random_state),
         )
-        to_tolerance = getattr(self.inference_, "tol", 0) > 0
-        if to_tolerance and result.success is not None:
+        if getattr(self.inference_, "tol", 0) > 0 and result.success is not None:
             objective(result.x)  # the last evaluation need not have been of these weights, or of all examples
         converged = bool(result.success and objective.converged)
         self._set_fitted(self._allowed(objective.shape.unravel(result.x)), monitor, converged=converged)
         if result.success is None:
             warn_of("The fit was interrupted", "the best weights so far are kept")
         elif not result.success and not monitor.stopped:
-            problem = f"{type(self.optimizer_).__name__} did not converge ({result.message})"
-            warn_of(problem, result.get("advice") or self._advice(to_tolerance))
+            fitted = self.optimizer_, self.loss_, self.inference_, self._linear
+            warn_of(*not_minimised(result, *fitted))
         elif not objective.converged:
-            warn_of(*self._not_inferred())
-
-    def _advice(self, to_tolerance):
-        """Say what may help an optimizer that does not say it itself."""
-        by_slopes = self.optimizer_.general
-        kinks = by_slopes and suited(self.loss_, self.inference_, self._linear) != "lbfgs"
-        other = "take optimizer 'auto' for a loss of kinks, " if kinks else ""
-        rough = by_slopes and to_tolerance and self.loss_.needs
-        closer = "lower the tol of the inference, " if rough else ""
-        return f"{other}{closer}raise max_iter or tol, or scale the features"
-
-    def _not_inferred(self):
-        name = type(self.inference_).__name__
-        own = [p for p in ("max_iter", "max_sweeps", "tol", "damping") if hasattr(self.inference_, p)]
-        or_not = ", or set tol=0" if "tol" in own else ""
-        return f"{name} did not converge on every example", f"raise its {' or '.join(own)}{or_not}"
+            warn_of(*not_inferred(self.inference_))
 
     def _weights(self):
         return Weights(self.coef_, self.intercept_, self.edge_coef_)

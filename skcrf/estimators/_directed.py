@@ -7,7 +7,8 @@ import numpy as np
 from sklearn.utils import check_random_state, check_scalar
 
 from skcrf._examples import by_their_numbers, like_container
-from skcrf.estimators._predicting import by_example, warn_of
+from skcrf.estimators._convergence import not_inferred, warn_of
+from skcrf.estimators._predicting import by_example
 from skcrf.features import potentials, scores
 from skcrf.graph import ancestral_samples, clamp, score, sum_by_example
 from skcrf.inference import BaseInference
@@ -155,5 +156,5 @@ class DirectedMixin:
         with self._workers() as run:
             results = run(LogLikelihood(self._weights(), self.inference_), batches, title="likelihood")
         if not all(converged for _, converged in results):
-            warn_of(*self._not_inferred())
+            warn_of(*not_inferred(self.inference_))
         return np.concatenate([values for values, _ in results])

@@ -1,19 +1,18 @@
 """From batches to predictions, example by example."""
 
-import warnings
 from collections.abc import Callable
 from copy import copy
 from typing import NamedTuple
 
 import numpy as np
 from sklearn.base import clone
-from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
 from skcrf._examples import Source, any_lazy, by_their_numbers, check_weights, like_container
 from skcrf._labels import Labels, check_shape, read_labels
 from skcrf._registry import resolve
 from skcrf.estimators._batches import make_batches, partition
+from skcrf.estimators._convergence import not_inferred, warn_of
 from skcrf.estimators._decoding import Decoded, Posed, by_example, choose, field_of, needs_marginals
 from skcrf.estimators._lazy import lazy_batches
 from skcrf.inference import INFERENCE, BaseInference
@@ -159,17 +158,6 @@ def lazy_accuracy(predict, X, y, sample_weight, missing_label, advice=""):
     return right / total
 
 
-def warn_of(problem, advice):
-    """Warn that something did not converge.
-
-    Parameters
-    ----------
-    problem, advice : str
-        What is wrong, and what to do.
-    """
-    warnings.warn(f"{problem}: {advice}.", ConvergenceWarning, stacklevel=5)
-
-
 class PredictionMixin:
     """What a fitted classifier of fields says of other examples."""
 
@@ -200,7 +188,7 @@ class PredictionMixin:
         with self._workers() as run:
             results = run(work, batches, title="inference")
         if not all(converged for _, converged in results):
-            warn_of(*self._not_inferred())
+            warn_of(*not_inferred(self.inference_))
         P = [p for found, _ in results for p in found]
         return np.concatenate(P) if is_table else like_container(X, P)
 

@@ -66,6 +66,7 @@ def _sizes(graph, theta):
         np.abs(np.where(part > -np.inf, part, 0.0)).max(axis=axes, initial=0.0)
         for part, axes in ((theta.unary, 1), (theta.tables, (1, 2)))
     )
-    of_edges, edge_example = of_tables[graph.edge_table], graph.table_example[graph.edge_table]
-    sizes = sum_by_example(of_nodes, graph.node_example, graph)
-    return sizes + np.bincount(edge_example, of_edges, minlength=graph.n_examples)
+    of_edges = of_tables[graph.edge_table]
+    return sum_by_example(of_nodes, graph.node_example, graph) + sum_by_example(
+        of_edges, graph.edge_example, graph
+    )

@@ -44,9 +44,8 @@ def searchable(graph, theta, instead=None):
 def _costly(graph, theta):
     """For each table, in shape (n_tables, 1, 1), what is worse than all else in its example is good."""
     of_nodes, (of_tables, lowest) = _spread(theta.unary)[0], _spread(theta.tables.reshape(graph.n_tables, -1))
-    edge_example = graph.table_example[graph.edge_table]
     at_stake = sum_by_example(of_nodes, graph.node_example, graph)
-    at_stake += np.bincount(edge_example, of_tables[graph.edge_table], minlength=graph.n_examples)
+    at_stake += sum_by_example(of_tables[graph.edge_table], graph.edge_example, graph)
     # No less than what shows beside the size of an entry.
     costly = 2.0 * at_stake[graph.table_example] + _SHOWS * np.abs(lowest)
     return (lowest - np.where(costly > 0, costly, 1.0))[:, None, None]
