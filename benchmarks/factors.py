@@ -9,9 +9,9 @@ import numpy as np
 from measuring import interleaved
 
 from skcrf.graph import Potentials, as_factors, lattice
-from skcrf.inference._factor_engine import FactorEngine
-from skcrf.inference._messages import Plan
-from skcrf.inference._pairwise import PairwiseEngine
+from skcrf.inference._factor.engine import FactorEngine
+from skcrf.inference._message_passing import Plan
+from skcrf.inference._pairwise.engine import PairwiseEngine
 from skcrf.inference.trw import spanning_tree_weights
 
 

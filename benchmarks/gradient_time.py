@@ -26,7 +26,7 @@ from measuring import (
 from sklearn.base import clone
 from threadpoolctl import threadpool_limits
 
-from skcrf._memory import kept
+from skcrf._scratch import kept
 from skcrf.gradients import Backprop, Implicit, Perturbation
 from skcrf.graph import Potentials, lattice
 from skcrf.inference import BP, TRW

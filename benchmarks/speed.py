@@ -35,7 +35,7 @@ from measuring import (
 from sklearn.exceptions import ConvergenceWarning
 
 from skcrf import GridCRFClassifier
-from skcrf._memory import kept
+from skcrf._scratch import kept
 from skcrf.graph import Potentials, from_edges
 from skcrf.inference import BP, TRW, MeanField
 

@@ -10,7 +10,9 @@ import argparse
 import numpy as np
 from measuring import interleaved
 
-from skcrf.inference import _crossing, _sweeps, _tiles
+from skcrf.inference._lattice import cross as _crossing
+from skcrf.inference._lattice import layout as _tiles
+from skcrf.inference._lattice import sweep as _sweeps
 
 SHAPES = {"200 x 300": (200, 300), "in cache": (64, 64)}
 

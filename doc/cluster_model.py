@@ -21,7 +21,7 @@ from joblib import parallel_config
 
 from skcrf import GridCRFClassifier
 from skcrf.inference import TRW
-from skcrf.objective import Evaluation, workers
+from skcrf.training.objective import Evaluation, workers
 
 #: The job that is modelled: images, their size, features and labels.
 N_IMAGES, SHAPE, N_FEATURES, N_CLASSES = 1000, (120, 160), 20, 5

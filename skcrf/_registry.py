@@ -1,5 +1,7 @@
 """How a component parameter becomes a component."""
 
+from contextlib import contextmanager
+
 from sklearn.base import clone
 from sklearn.utils._param_validation import Options
 
@@ -65,3 +67,28 @@ def resolve(registry, choice, *, name):
         component = clone(choice)
     component._validate_params()
     return component
+
+
+@contextmanager
+def all_or_nothing(estimator):
+    """Put an estimator back as it was if anything fails: what is refused loses nothing.
+
+    Parameters
+    ----------
+    estimator : estimator
+        The estimator that is about to change.
+
+    Yields
+    ------
+    before : dict
+        Its attributes before the change.
+    """
+    before = vars(estimator).copy()
+    try:
+        yield before
+    except BaseException:
+        # The callbacks still have to be torn down, for which they need what they left here.
+        callbacks = {name: value for name, value in vars(estimator).items() if "callback" in name}
+        vars(estimator).clear()
+        vars(estimator).update({**before, **callbacks})
+        raise

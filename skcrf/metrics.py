@@ -8,8 +8,7 @@ import numpy as np
 from sklearn.metrics._scorer import _BaseScorer
 from sklearn.pipeline import Pipeline
 
-from skcrf._examples import check_weights
-from skcrf._labels import Labels, sorted_classes
+from skcrf.data import Labels, check_weights, sorted_classes
 
 
 def pooled_accuracy(Y_true, Y_pred, *, missing_label=None, sample_weight=None):

@@ -7,8 +7,7 @@ import numpy as np
 from sklearn.utils._optional_dependencies import check_matplotlib_support
 from sklearn.utils.validation import check_is_fitted
 
-from skcrf._arrays import as_images
-from skcrf._labels import Labels
+from skcrf.data import Labels, as_images
 from skcrf.metrics import _check_classes, _check_proba, _field_estimator
 
 # Eight colours that people with any colour vision can tell apart (Okabe and Ito), the most distant first.

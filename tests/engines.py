@@ -7,10 +7,10 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 import skcrf.inference.mean_field
-from skcrf.inference._chain_engine import ChainEngine
-from skcrf.inference._checkerboard import CheckerboardEngine
-from skcrf.inference._lattice import LatticeEngine
-from skcrf.inference._pairwise import PairwiseEngine
+from skcrf.inference._lattice.engine import LatticeEngine
+from skcrf.inference._lattice.mean_field import CheckerboardEngine
+from skcrf.inference._pairwise.chain_engine import ChainEngine
+from skcrf.inference._pairwise.engine import PairwiseEngine
 
 #: Those that do lattices in vector arithmetic, and those that do any graph.
 FAST = {LatticeEngine, CheckerboardEngine}

@@ -8,11 +8,11 @@ import pytest
 import reference
 import zoo
 
-from skcrf.estimators._learning import serves
 from skcrf.gradients import GRADIENTS
 from skcrf.graph import clamp
 from skcrf.inference import INFERENCE
 from skcrf.losses import LOSSES
+from skcrf.training.learning import serves
 
 TRUNCATED = {"max_iter": 2}
 FIXED_POINT = {"max_iter": 3000, "tol": 1e-13}

@@ -5,7 +5,7 @@ import pytest
 from numpy.testing import assert_array_equal
 
 from skcrf._numerics import kernel_array, vector_exp, vector_kernel, vector_log
-from skcrf.inference._lanes import exponentials
+from skcrf.inference._lattice.message import exponentials
 
 
 @vector_kernel

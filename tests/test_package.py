@@ -183,7 +183,7 @@ def test_kernel_options(kernel):
 #: where a sentence starts with theta.
 _EXCUSED = {"EX01", "SA01", "ES01", "RT02", "RT04", "SS02"}
 #: Behind the estimators: not in the API pages.
-_INTERNAL = {"skcrf.features", "skcrf.objective", "skcrf.weights"}
+_INTERNAL = ("skcrf.data", "skcrf.models", "skcrf.training", "skcrf.parallel")
 
 
 def _public(module):
@@ -197,7 +197,7 @@ def _documented():
     members = [cls for registry in REGISTRIES.values() for cls in registry.values()]
     for module in _modules():
         private = any(part.startswith("_") for part in module.__name__.split("."))
-        if not private and module.__name__ not in _INTERNAL:
+        if not private and not module.__name__.startswith(_INTERNAL):
             members += [getattr(module, name) for name in _public(module)]
     found = {}
     for member in members:

@@ -12,11 +12,9 @@ from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import validate_data
 
-from skcrf._examples import Source, check_weights, is_lazy, is_table
-from skcrf._labels import Labels, LazyLabels, sorted_classes
-from skcrf._registry import Instances, resolve
-from skcrf._workers import prefetched
-from skcrf.estimators._batches import (
+from skcrf._registry import Instances, all_or_nothing, resolve
+from skcrf.data import Labels, LazyLabels, Source, check_weights, is_lazy, is_table, sorted_classes
+from skcrf.data.batches import (
     Fields,
     Reading,
     class_weights_of,
@@ -25,26 +23,26 @@ from skcrf.estimators._batches import (
     partition,
     refuse_labelled,
 )
-from skcrf.estimators._convergence import not_inferred, not_minimised, warn_of
+from skcrf.data.lazy import lazy_batches
 from skcrf.estimators._decoding import DECODINGS, Errors
-from skcrf.estimators._lazy import lazy_batches
-from skcrf.estimators._learning import (
+from skcrf.estimators._prediction import PredictionMixin
+from skcrf.gradients import GRADIENTS, BaseGradient
+from skcrf.inference import INFERENCE, BaseInference
+from skcrf.losses import LOSSES, BaseLoss
+from skcrf.models.weights import TIES, Weights, zero_weights
+from skcrf.optimizers import OPTIMIZERS, SCHEDULES, BaseOptimizer, BaseSchedule
+from skcrf.parallel import prefetched
+from skcrf.training.convergence import not_inferred, not_minimised, warn_of
+from skcrf.training.learning import (
     STARTS,
     Monitor,
-    all_or_nothing,
     learn,
     refuse_tasks,
     refuse_weights,
     suited,
     weights_of,
 )
-from skcrf.estimators._predicting import PredictionMixin
-from skcrf.gradients import GRADIENTS, BaseGradient
-from skcrf.inference import INFERENCE, BaseInference
-from skcrf.losses import LOSSES, BaseLoss
-from skcrf.objective import Objective, workers
-from skcrf.optimizers import OPTIMIZERS, SCHEDULES, BaseOptimizer, BaseSchedule
-from skcrf.weights import TIES, Weights, zero_weights
+from skcrf.training.objective import Objective, workers
 
 # The component that others choose, and how a user says so.
 _AUTO = ("optimizer", "auto")

@@ -6,11 +6,11 @@ from typing import NamedTuple
 import numpy as np
 from sklearn.utils.metaestimators import available_if
 
-from skcrf._examples import by_their_numbers
-from skcrf.features import potentials
+from skcrf.data import by_their_numbers
 from skcrf.graph import clamp, sum_by_example
 from skcrf.inference import INFERENCE, BaseInference
-from skcrf.weights import Weights
+from skcrf.models.features import potentials
+from skcrf.models.weights import Weights
 
 
 def by_example(batch, rows):

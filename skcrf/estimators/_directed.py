@@ -6,13 +6,14 @@ from typing import NamedTuple
 import numpy as np
 from sklearn.utils import check_random_state, check_scalar
 
-from skcrf._examples import by_their_numbers, like_container
-from skcrf.estimators._convergence import not_inferred, warn_of
-from skcrf.estimators._predicting import by_example
-from skcrf.features import potentials, scores
-from skcrf.graph import ancestral_samples, clamp, score, sum_by_example
+from skcrf.data import by_their_numbers, like_container
+from skcrf.estimators._prediction import by_example
+from skcrf.graph import clamp, score, sum_by_example
 from skcrf.inference import BaseInference
-from skcrf.weights import Weights
+from skcrf.models import ancestral_samples
+from skcrf.models.features import potentials, scores
+from skcrf.models.weights import Weights
+from skcrf.training.convergence import not_inferred, warn_of
 
 
 class Draw(NamedTuple):

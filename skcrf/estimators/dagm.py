@@ -1,31 +1,11 @@
 """Directed models: the label of every site is conditioned on the labels of its parents."""
 
+from skcrf.data import DAGs
 from skcrf.estimators._directed import DirectedMixin
-from skcrf.estimators._graphs import Graphs, Links
-from skcrf.estimators._structures import DirectedStructure
 from skcrf.estimators.graph import BaseGraphClassifier
 from skcrf.estimators.grid import BaseGridClassifier, Meshes
-from skcrf.graph import PARENTS, topological_order
-
-
-class DAGs(Graphs):
-    """Reads graphs, as `Graphs` does, whose edges lead from parents to children.
-
-    Parameters
-    ----------
-    n_features : int, default=None
-        Number of features that a node must have; None for any.
-    as_in : str, default="in fit"
-        Where that number comes from, for messages.
-    n_edge_features : int, default=None
-        Number of features that an edge must have, 0 if edges have none; None for any.
-    """
-
-    one, many = "DAG", "DAGs"
-
-    def check_together(self, edges, n_nodes, name):
-        topological_order(n_nodes, edges, name)
-        super().check_together(edges, n_nodes, name)
+from skcrf.graph import PARENTS
+from skcrf.models.structures import DirectedStructure, Links
 
 
 class Arrows(DirectedStructure, Links):

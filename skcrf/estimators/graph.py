@@ -2,10 +2,11 @@
 
 from sklearn.utils._param_validation import StrOptions
 
+from skcrf.data import Graphs
 from skcrf.estimators._base import BaseFieldClassifier
 from skcrf.estimators._decoding import needs_marginals
-from skcrf.estimators._graphs import Graphs, Links
-from skcrf.estimators._predicting import of_edges
+from skcrf.estimators._prediction import of_edges
+from skcrf.models.structures import Links
 
 
 class BaseGraphClassifier(BaseFieldClassifier):

@@ -10,13 +10,14 @@ from sklearn.base import clone
 from sklearn.utils import get_tags
 from sklearn.utils._param_validation import HasMethods, Options, StrOptions
 
+from skcrf.data import Images
 from skcrf.estimators._base import BaseFieldClassifier
 from skcrf.estimators._decoding import needs_marginals
-from skcrf.estimators._predicting import by_example
-from skcrf.estimators._reading import Images
-from skcrf.estimators._structures import BaseStructure, DirectedStructure
-from skcrf.features import EDGE_FEATURES, differences
-from skcrf.graph import families, lattice, mesh
+from skcrf.estimators._prediction import by_example
+from skcrf.graph import lattice, mesh
+from skcrf.models import families
+from skcrf.models.features import EDGE_FEATURES, differences
+from skcrf.models.structures import BaseStructure, DirectedStructure
 
 # Numbers that a transformer of edge features is fitted to, about: 128 MB.
 _NUMBERS_SEEN = 2**24

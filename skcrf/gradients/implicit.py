@@ -7,9 +7,8 @@ from scipy.sparse import coo_array, eye_array
 from scipy.sparse.linalg import minres, splu
 from sklearn.utils._param_validation import Interval, StrOptions
 
-from skcrf._examples import ExampleError
 from skcrf.gradients._base import StationaryGradient
-from skcrf.graph import Potentials, sum_by_table
+from skcrf.graph import ExampleError, Potentials, sum_by_table
 
 # A solution that is larger than its right side by this factor tells of a singular system.
 _SINGULAR = 1e10

@@ -1,15 +1,13 @@
 """Graphs and potentials: the two layouts that everything behind the inference door shares."""
 
-from skcrf.graph._directed import (
-    ancestral_samples,
-    conditionals,
-    conditionals_vjp,
-    families,
-    topological_order,
-)
+import warnings
+from importlib import import_module
+
+from skcrf.graph._errors import ExampleError, ImpossibleError
 from skcrf.graph._factor_potentials import factor_potentials
 from skcrf.graph._factors import FactorGraph, as_factors, from_factors
-from skcrf.graph._packing import pack, select
+from skcrf.graph._order import topological_order
+from skcrf.graph._packing import canonical_graph, pack, select
 from skcrf.graph._potentials import (
     Potentials,
     augment,
@@ -39,22 +37,32 @@ from skcrf.graph._structure import (
     without_edges,
 )
 
+# Names that moved to `skcrf.models`.
+_MOVED = {"ancestral_samples", "conditionals", "conditionals_vjp", "families"}
+
+
+def __getattr__(name):
+    if name not in _MOVED:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    warnings.warn(f"skcrf.graph.{name} moved; import it from skcrf.models.", FutureWarning, stacklevel=2)
+    return getattr(import_module("skcrf.models"), name)
+
+
 __all__ = [
     "OFFSETS",
     "PARENTS",
+    "ExampleError",
     "FactorGraph",
     "Graph",
+    "ImpossibleError",
     "Potentials",
-    "ancestral_samples",
     "as_factors",
     "augment",
     "canonical",
+    "canonical_graph",
     "chain",
     "clamp",
-    "conditionals",
-    "conditionals_vjp",
     "factor_potentials",
-    "families",
     "from_edges",
     "from_factors",
     "isolated",

@@ -7,9 +7,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from sklearn.base import BaseEstimator
 
-from skcrf._examples import ImpossibleError
 from skcrf._numerics import kernel_array
-from skcrf.graph import Potentials, sum_by_table
+from skcrf.graph import ImpossibleError, Potentials, sum_by_table
 
 
 class _Beliefs(NamedTuple):

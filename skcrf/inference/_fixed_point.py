@@ -13,8 +13,8 @@ from typing import NamedTuple
 import numpy as np
 from sklearn.utils._param_validation import Interval
 
-from skcrf._memory import copy
 from skcrf._numerics import max_abs_by_part
+from skcrf._scratch import copy
 
 #: Constraints on the parameters that all methods share which iterate.
 ITERATION = {

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from skcrf.inference._messages import PASSING, MessagePassing, Plan
+from skcrf.inference._message_passing import PASSING, MessagePassing, Plan
 
 
 class BP(MessagePassing):

@@ -7,8 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from sklearn.utils._param_validation import Interval
 
-from skcrf._examples import ExampleError
-from skcrf.graph import FactorGraph, Potentials, as_factors, canonical, sum_by_table
+from skcrf.graph import ExampleError, FactorGraph, Potentials, as_factors, canonical, sum_by_table
 from skcrf.inference._base import (
     BaseInference,
     Beliefs,

@@ -6,10 +6,9 @@ from typing import NamedTuple
 import numpy as np
 from sklearn.utils._param_validation import Interval
 
-from skcrf import _memory
-from skcrf._examples import ExampleError
+from skcrf import _scratch
 from skcrf._numerics import kernel_array
-from skcrf.graph import FactorGraph, Graph, Potentials, as_factors, canonical
+from skcrf.graph import ExampleError, FactorGraph, Graph, Potentials, as_factors, canonical
 from skcrf.inference._base import (
     BaseInference,
     Beliefs,
@@ -17,8 +16,8 @@ from skcrf.inference._base import (
     check_possible,
     elimination_groups,
 )
-from skcrf.inference._cliques import Places, pass_messages, pass_messages_vjp
-from skcrf.inference._junction import Structure, junction_tree
+from skcrf.inference._junction.propagate import Places, pass_messages, pass_messages_vjp
+from skcrf.inference._junction.tree import Structure, junction_tree
 
 
 class _State(NamedTuple):
@@ -84,7 +83,7 @@ class Exact(BaseInference):
         kind, known = _kinds(theta, rank)
         groups = self._groups(factors, kind)
         places = _places(factors, theta, known, groups)
-        tables, seps = (_memory.empty(total) for total in _totals(groups))
+        tables, seps = (_scratch.empty(total) for total in _totals(groups))
         n_unary, n_beliefs = theta.unary.size, int(factors.belief_ptr[-1])
         mu, log_z = np.zeros(n_unary + edges * n_beliefs), np.empty(graph.n_examples)
         flat = np.concatenate([theta.unary.ravel(), theta.tables.ravel()])

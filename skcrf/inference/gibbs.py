@@ -8,8 +8,8 @@ from sklearn.utils._param_validation import Interval
 
 from skcrf._numerics import kernel
 from skcrf.inference._base import BaseInference, Beliefs
-from skcrf.inference._configurations import NEVER, searchable
-from skcrf.inference._draws import arrays_of, draw_state, draw_states, local_scores, streams, streams_of
+from skcrf.inference._map_solver import NEVER, searchable
+from skcrf.inference._random import arrays_of, draw_state, draw_states, local_scores, streams, streams_of
 
 
 class _State(NamedTuple):

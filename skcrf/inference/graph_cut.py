@@ -5,9 +5,9 @@ from numbers import Integral
 import numpy as np
 from sklearn.utils._param_validation import Interval, StrOptions
 
-from skcrf._examples import ExampleError
 from skcrf._numerics import kernel
-from skcrf.inference._configurations import Found, Maximiser
+from skcrf.graph import ExampleError
+from skcrf.inference._map_solver import Found, Maximiser
 from skcrf.inference._max_flow import REACHED, fill, new_search
 from skcrf.inference.icm import climb
 

@@ -7,8 +7,8 @@ from sklearn.utils._param_validation import Interval
 
 from skcrf._numerics import kernel
 from skcrf.graph import score
-from skcrf.inference._configurations import Found, Maximiser
-from skcrf.inference._draws import arrays_of, draw_states, local_scores, streams
+from skcrf.inference._map_solver import Found, Maximiser
+from skcrf.inference._random import arrays_of, draw_states, local_scores, streams
 
 
 class ICM(Maximiser):

@@ -9,18 +9,18 @@ import numpy as np
 from skcrf._numerics import kernel, log_normalise, max_abs_by_part
 from skcrf.graph import Graph, Potentials, outer
 from skcrf.inference._base import BaseInference, Beliefs
-from skcrf.inference._checkerboard import CheckerboardEngine
-from skcrf.inference._configurations import NEVER, searchable
 from skcrf.inference._curvature import ProductCurvature
-from skcrf.inference._factor_field import (
+from skcrf.inference._engine import backward_in_parts, forward_in_parts
+from skcrf.inference._factor.mean_field import (
     FactorFieldEngine,
     factor_objective,
     factor_objective_vjp,
     factor_outer_vjp,
 )
 from skcrf.inference._fixed_point import ITERATION, Trace, iterate, reverse
-from skcrf.inference._kinds import lattice_kinds
-from skcrf.inference._parts import backward_in_parts, forward_in_parts
+from skcrf.inference._lattice.classify import lattice_kinds
+from skcrf.inference._lattice.mean_field import CheckerboardEngine
+from skcrf.inference._map_solver import NEVER, searchable
 
 
 @kernel

@@ -2,11 +2,11 @@
 
 import numpy as np
 
-from skcrf._examples import ExampleError
-from skcrf.inference._forest_engine import ForestEngine
-from skcrf.inference._forests import breadth_first, two_passes
-from skcrf.inference._messages import MessagePassing, Plan, exact_backward
-from skcrf.inference._parts import backward_in_parts
+from skcrf.graph import ExampleError
+from skcrf.inference._engine import backward_in_parts
+from skcrf.inference._message_passing import MessagePassing, Plan, exact_backward
+from skcrf.inference._pairwise.forest_engine import ForestEngine
+from skcrf.inference._pairwise.forests import breadth_first, two_passes
 
 
 class Tree(MessagePassing):

@@ -9,11 +9,10 @@ from scipy.sparse.csgraph import minimum_spanning_tree
 from sklearn.base import clone
 from sklearn.utils._param_validation import Interval, StrOptions
 
-from skcrf._examples import ExampleError
-from skcrf.graph import FactorGraph
-from skcrf.inference._covers import covering_weights
+from skcrf.graph import ExampleError, FactorGraph
+from skcrf.inference._edge_weights import covering_weights
 from skcrf.inference._fixed_point import may_resume
-from skcrf.inference._messages import PASSING, MessagePassing, Plan
+from skcrf.inference._message_passing import PASSING, MessagePassing, Plan
 
 
 class TRW(MessagePassing):

@@ -2,10 +2,10 @@
 
 import numpy as np
 
-from skcrf.inference._chain_engine import ChainEngine
-from skcrf.inference._chains import monotonic_chains
 from skcrf.inference._fixed_point import ITERATION, may_resume
-from skcrf.inference._messages import MessagePassing, Plan
+from skcrf.inference._message_passing import MessagePassing, Plan
+from skcrf.inference._pairwise.chain_engine import ChainEngine
+from skcrf.inference._pairwise.chains import monotonic_chains
 
 
 class TRWS(MessagePassing):

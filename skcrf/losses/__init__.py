@@ -6,7 +6,7 @@ from skcrf.losses.likelihood import EM, Likelihood
 from skcrf.losses.margin import Hinge, LatentHinge, MarginalHinge, Unified
 from skcrf.losses.piecewise import Piecewise
 from skcrf.losses.pseudolikelihood import PatchPseudolikelihood, Pseudolikelihood
-from skcrf.losses.rounded import ContrastiveDivergence, MaximumMarginal
+from skcrf.losses.single_configuration import ContrastiveDivergence, MaximumMarginal
 from skcrf.losses.univariate import SmoothedClassification, UnivariateLogistic, UnivariateQuadratic
 
 LOSSES = {

@@ -5,8 +5,7 @@ from abc import ABC, abstractmethod
 import numpy as np
 from sklearn.base import BaseEstimator
 
-from skcrf._examples import ExampleError
-from skcrf.graph import scaled
+from skcrf.graph import ExampleError, scaled
 
 
 def has_kinks(loss, inference):

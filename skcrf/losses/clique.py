@@ -7,7 +7,7 @@ import numpy as np
 from skcrf.graph import over_edges, sum_by_example
 from skcrf.losses._base import BaseLoss
 from skcrf.losses._factor_pieces import known_part
-from skcrf.losses._judges import Smoothed, logistic, quadratic
+from skcrf.losses._pointwise import Smoothed, logistic, quadratic
 
 # Numbers of marginals that are judged at a time: 2 MB, and a few times that for what is computed on the way.
 _TOGETHER = 2**18

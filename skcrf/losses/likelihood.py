@@ -5,7 +5,7 @@ from sklearn.utils._param_validation import StrOptions
 from skcrf._registry import Instances, resolve
 from skcrf.gradients import Backprop, BaseGradient
 from skcrf.inference import INFERENCE, BaseInference, MeanField
-from skcrf.losses._differences import Clamped, DifferenceLoss, Free
+from skcrf.losses._log_partition import Clamped, DifferenceLoss, Free
 
 # Mean field beside an inference that does not iterate, and has its answer to the last digits.
 _CONVERGED = {"max_iter": 1000, "tol": 1e-8}

@@ -5,7 +5,7 @@ from numbers import Real
 
 from sklearn.utils._param_validation import Interval
 
-from skcrf.losses._differences import Augmented, Clamped, DifferenceLoss, higher
+from skcrf.losses._log_partition import Augmented, Clamped, DifferenceLoss, higher
 
 
 class MarginLoss(DifferenceLoss):

@@ -6,7 +6,7 @@ from sklearn.utils._param_validation import StrOptions
 from skcrf.graph import Potentials, canonical
 from skcrf.losses._base import BaseLoss
 from skcrf.losses._factor_pieces import factor_pieces
-from skcrf.losses._pieces import edge_pieces, node_pieces
+from skcrf.losses._piece_likelihood import edge_pieces, node_pieces
 
 
 def _cliques(degree):

@@ -9,8 +9,8 @@ from skcrf._numerics import kernel_array
 from skcrf.graph import Potentials, canonical
 from skcrf.losses._base import BaseLoss
 from skcrf.losses._factor_pieces import condition_factors, condition_factors_vjp
-from skcrf.losses._patches import condition, condition_vjp, patch_pieces, tile
-from skcrf.losses._pieces import node_pieces
+from skcrf.losses._patch_likelihood import condition, condition_vjp, patch_pieces, tile
+from skcrf.losses._piece_likelihood import node_pieces
 
 
 class Pseudolikelihood(BaseLoss):

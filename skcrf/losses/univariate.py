@@ -6,7 +6,7 @@ import numpy as np
 
 from skcrf.graph import sum_by_example
 from skcrf.losses._base import BaseLoss
-from skcrf.losses._judges import Smoothed, logistic, quadratic
+from skcrf.losses._pointwise import Smoothed, logistic, quadratic
 
 
 class UnivariateLoss(BaseLoss):

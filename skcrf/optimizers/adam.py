@@ -7,7 +7,7 @@ import numpy as np
 from scipy.optimize import OptimizeResult
 from sklearn.utils._param_validation import Interval
 
-from skcrf.optimizers._steps import StepOptimizer
+from skcrf.optimizers._mini_batch import StepOptimizer
 
 
 class Adam(StepOptimizer):

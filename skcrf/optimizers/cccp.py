@@ -9,7 +9,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 
 from skcrf._registry import resolve
 from skcrf.optimizers._base import BaseOptimizer
-from skcrf.optimizers._kept import Kept
+from skcrf.optimizers._best_so_far import Kept
 from skcrf.optimizers.bundle import Bundle
 from skcrf.optimizers.lbfgs import LBFGS
 

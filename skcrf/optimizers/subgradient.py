@@ -6,8 +6,8 @@ import numpy as np
 from scipy.optimize import OptimizeResult
 from sklearn.utils._param_validation import Interval, StrOptions
 
-from skcrf.optimizers._kept import Kept
-from skcrf.optimizers._steps import StepOptimizer
+from skcrf.optimizers._best_so_far import Kept
+from skcrf.optimizers._mini_batch import StepOptimizer
 
 
 class Subgradient(StepOptimizer):

@@ -9,9 +9,8 @@ from sklearn.callback import CallbackSupportMixin, with_callbacks
 from sklearn.utils._set_output import _wrap_data_with_container
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from skcrf._examples import is_lazy, is_table, like_container
-from skcrf.estimators._learning import all_or_nothing
-from skcrf.estimators._reading import Example
+from skcrf._registry import all_or_nothing
+from skcrf.data import Example, is_lazy, is_table, like_container
 
 
 class BaseSiteTransformer(CallbackSupportMixin, TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):

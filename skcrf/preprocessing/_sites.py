@@ -1,10 +1,18 @@
 """How sequences and graphs are read where nothing but their features counts."""
 
-from skcrf._arrays import as_rows
-from skcrf._examples import has_axes
-from skcrf.estimators._graphs import Graphs, Outline, as_edges, has_parts
-from skcrf.estimators._reading import Example
-from skcrf.estimators.chain import Sequences, check_named, checked_names, has_names
+from skcrf.data import (
+    Example,
+    Graphs,
+    Outline,
+    Sequences,
+    as_edges,
+    as_rows,
+    check_named,
+    checked_names,
+    has_axes,
+    has_names,
+    has_parts,
+)
 
 
 def is_graph(example):

@@ -6,7 +6,7 @@ import numpy as np
 from sklearn.utils import check_scalar
 from sklearn.utils.validation import _check_feature_names_in, check_is_fitted
 
-from skcrf.estimators._reading import Images
+from skcrf.data import Images
 from skcrf.preprocessing._base import BaseSiteTransformer, is_rows
 
 

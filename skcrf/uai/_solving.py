@@ -7,8 +7,8 @@ from typing import NamedTuple
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
-from skcrf._examples import ImpossibleError
 from skcrf._registry import resolve
+from skcrf.graph import ImpossibleError
 from skcrf.inference import INFERENCE
 from skcrf.uai._files import Solution
 

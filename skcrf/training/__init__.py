@@ -1,0 +1,1 @@
+"""The objective of a fit, where it starts, and how it is followed."""

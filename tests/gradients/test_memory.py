@@ -1,0 +1,349 @@
+"""What iterations keep: tapes with gaps, and messages from one evaluation to the next."""
+
+import tracemalloc
+import warnings
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+
+import numpy as np
+import pytest
+import zoo
+from loss_definitions import able
+from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.exceptions import ConvergenceWarning
+
+from skcrf import GridCRFClassifier
+from skcrf.datasets import make_binary_denoising
+from skcrf.gradients import Backprop
+from skcrf.graph import Potentials, chain, from_edges, lattice, pack
+from skcrf.inference import BP, INFERENCE, TRW
+from skcrf.inference._fixed_point import Tape
+from skcrf.inference._message_passing import Start
+from skcrf.losses import LOSSES
+from skcrf.losses.clique import CliqueLoss
+from skcrf.training.objective import Objective
+
+ITERATIVE = {name: cls for name, cls in zoo.LEARNING.items() if "max_iter" in cls().get_params()}
+
+
+def batch():
+    """A lattice that is done in tiles, and graphs that are not."""
+    return pack([lattice(3, 4), chain(4), from_edges(4, [(0, 1), (1, 2), (2, 0), (2, 3)], tied=True)])
+
+
+# Tapes
+
+
+@pytest.fixture
+def strides(monkeypatch):
+    """The strides of all tapes that are made."""
+    found = []
+    init = Tape.__init__
+
+    def noted(self, *args):
+        init(self, *args)
+        found.append(self.stride)
+
+    monkeypatch.setattr(Tape, "__init__", noted)
+    return found
+
+
+@pytest.mark.parametrize("max_iter", [1, 2, 3, 4, 7, 9, 10])
+@pytest.mark.parametrize("name", ITERATIVE)
+def test_a_tape_with_gaps_gives_the_same_bits(name, max_iter, seed, strides):
+    rng = np.random.default_rng(seed)
+    graph = batch()
+    theta = zoo.normal(graph, 2, rng)
+    inference = ITERATIVE[name](max_iter=max_iter)
+    d_mu, d_log_z = rng.normal(size=theta.unary.shape), rng.normal(size=graph.n_examples)
+    whole = inference.backward(inference.forward(graph, theta, tape=True), d_mu, None, d_log_z)
+    gaps = inference.backward(inference.forward(graph, theta, tape=1), d_mu, None, d_log_z)
+    for expected, found in zip(whole, gaps, strict=True):
+        assert_array_equal(found, expected)
+    assert (min(strides), max(strides)) == (1, int(np.ceil(np.sqrt(max_iter))))
+
+
+@pytest.mark.parametrize("name", ITERATIVE)
+def test_threads_may_differentiate_the_same_beliefs(name, seed):
+    rng = np.random.default_rng(seed)
+    graph = lattice(40, 50)
+    theta = zoo.normal(graph, 3, rng)
+    inference = ITERATIVE[name](max_iter=16)
+    beliefs = inference.forward(graph, theta, tape=1)
+    d_mu = rng.normal(size=(4, *theta.unary.shape))
+    alone = [inference.backward(beliefs, d) for d in d_mu]
+    with ThreadPoolExecutor(4) as threads:
+        together = list(threads.map(partial(inference.backward, beliefs), d_mu))
+    for expected, found in zip(alone, together, strict=True):
+        for part, other in zip(expected, found, strict=True):
+            assert_array_equal(part, other)
+
+
+@pytest.mark.parametrize("name", ITERATIVE)
+def test_a_tape_with_gaps_of_examples_that_stop_at_different_times(name, seed, strides):
+    rng = np.random.default_rng(seed)
+    graph = batch()
+    theta = zoo.normal(graph, 2, rng, strength=0.6)
+    inference = ITERATIVE[name](max_iter=300, tol=1e-5)
+    beliefs = [inference.forward(graph, theta, tape=tape) for tape in (True, 1)]
+    assert len(set(beliefs[0].n_iter.tolist())) > 1
+    d_mu = rng.normal(size=theta.unary.shape)
+    for expected, found in zip(*(inference.backward(one, d_mu) for one in beliefs), strict=True):
+        assert_array_equal(found, expected)
+    assert max(strides) > 1
+
+
+def test_how_much_a_tape_keeps():
+    done = []
+
+    def step(state, active):
+        done.append(state[0, 0])
+        state += 1.0
+
+    def record(max_bytes, n):
+        tape = Tape(step, 8, n, max_bytes)
+        state = np.zeros((1, 1))
+        for _ in range(n):
+            tape.record(state, np.array([True]))
+            step(state, None)
+        return tape, state
+
+    for n, n_kept in ((1, 1), (4, 2), (16, 4), (17, 4), (100, 10)):
+        tape, state = record(0, n)
+        assert len(tape.states) == n_kept
+        done.clear()
+        steps = [(before.item(), after.item()) for before, after, _ in tape.reversed(state)]
+        assert steps == [(i, i + 1) for i in range(n - 1, -1, -1)]
+        assert len(done) == n - n_kept  # each step once, except those before which a state was kept
+        assert len(record(8 * n, n)[0].states) == n  # where there is room, nothing is done again
+
+
+def test_max_memory_bounds_what_a_gradient_takes():
+    graph = lattice(60, 60)
+    theta = zoo.attractive(graph, 3, np.random.default_rng(0), strength=0.5)
+    n_iter, one = 64, 4 * 60 * 60 * 3 * 8
+
+    def peak(max_memory):
+        inference = Backprop(max_memory=max_memory).wrap(BP(max_iter=n_iter))
+        inference.backward(inference.forward(graph, theta), d_mu=np.ones_like(theta.unary))  # compiles
+        tracemalloc.start()
+        inference.backward(inference.forward(graph, theta), d_mu=np.ones_like(theta.unary))
+        _, most = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        return most
+
+    assert peak(None) > n_iter * one
+    assert peak(10 * one) < 26 * one  # two times the root of 64, and what the kernels need
+
+
+# Marginals of edges
+
+
+@pytest.mark.parametrize("hidden", [0.0, 0.3])
+@pytest.mark.parametrize("loss", [name for name, cls in LOSSES.items() if cls.needs and able(name, TRW)])
+def test_only_losses_of_edges_hold_a_table_an_edge(loss, hidden, seed):
+    rng = np.random.default_rng(seed)
+    graph, n_states = lattice(32, 32), 48
+    hidden *= LOSSES[loss].hidden_labels
+    theta, y = zoo.normal(graph, n_states, rng), zoo.labels(graph, n_states, rng, hidden=hidden)
+    table_an_edge = graph.n_edges * n_states**2 * 8
+    evaluate = partial(LOSSES[loss](), Backprop().wrap(TRW(max_iter=2)), graph, theta, y)
+    evaluate()  # with the compilation of its kernels
+    tracemalloc.start()
+    evaluate()
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    # Marginals and their derivative; the rest has a number for each label of an edge, not for each pair.
+    assert most < (2 * issubclass(LOSSES[loss], CliqueLoss) + 0.8) * table_an_edge
+
+
+@pytest.mark.parametrize("hidden", [0.0, 0.4])
+@pytest.mark.parametrize("loss", [name for name, cls in LOSSES.items() if issubclass(cls, CliqueLoss)])
+def test_edges_that_are_judged_in_turn_give_the_same_bits(loss, hidden, seed, monkeypatch):
+    rng = np.random.default_rng(seed)
+    graph = batch()
+    theta, y = zoo.normal(graph, 3, rng), zoo.labels(graph, 3, rng, hidden=hidden)
+    evaluate = partial(LOSSES[loss](), Backprop().wrap(TRW(max_iter=2)), graph, theta, y)
+    value, gradient, _ = evaluate()
+    monkeypatch.setattr("skcrf.losses.clique._TOGETHER", 20)  # two edges
+    found, found_gradient, _ = evaluate()
+    assert_array_equal(found, value)
+    for part, expected in zip(found_gradient, gradient, strict=True):
+        assert_array_equal(part, expected)
+
+
+# Messages from one evaluation to the next
+
+
+def resumed(inference, graph, theta, other):
+    """Infer with `theta` from where inference with `other` ended."""
+    start = inference.start_of(inference.forward(graph, other))
+    return inference.forward(graph, theta, start=start)
+
+
+@pytest.mark.parametrize("tol", [1e-4, 1e-8])
+def test_start_changes_nothing_beyond_the_tolerance(tol, seed):
+    rng = np.random.default_rng(seed)
+    for graph in (lattice(5, 6), batch(), lattice(3, 3, 8)):
+        theta, other = zoo.attractive(graph, 2, rng), zoo.attractive(graph, 2, rng)
+        inference = TRW(tol=tol, max_iter=5000)
+        assert inference.resumes
+        cold, warm = inference.forward(graph, theta), resumed(inference, graph, theta, other)
+        exact = TRW(tol=1e-12, max_iter=50_000).forward(graph, theta)
+        assert warm.converged.all()
+        # both are as near to the fixed point as the tolerance brings them
+        assert np.abs(warm.mu - exact.mu).max() < max(20 * tol, 2 * np.abs(cold.mu - exact.mu).max())
+
+
+def test_start_near_the_end_is_nearly_there(seed):
+    rng = np.random.default_rng(seed)
+    graph = lattice(12, 12)
+    theta = zoo.attractive(graph, 2, rng)
+    near = theta._replace(unary=theta.unary + 1e-4 * rng.normal(size=theta.unary.shape))
+    inference = TRW(tol=1e-6, max_iter=1000)
+    cold, warm = inference.forward(graph, theta), resumed(inference, graph, theta, near)
+    assert warm.n_iter[0] < 0.7 * cold.n_iter[0]
+
+
+def test_gradient_after_few_steps_is_that_of_the_fixed_point(seed):
+    rng = np.random.default_rng(seed)
+    graph = lattice(6, 6)
+    theta = zoo.attractive(graph, 2, rng, strength=1.5)
+    inference = TRW(tol=1e-5, max_iter=5000)
+    cold, exact = inference.forward(graph, theta), TRW(tol=1e-9, max_iter=5000)
+    warm = inference.forward(graph, theta, start=exact.start_of(exact.forward(graph, theta)))
+    assert 2 * warm.n_iter[0] < cold.n_iter[0]
+    d_mu = rng.normal(size=theta.unary.shape)
+    for expected, found in zip(inference.backward(cold, d_mu), inference.backward(warm, d_mu), strict=True):
+        assert_allclose(found, expected, rtol=0, atol=1e-3)
+
+
+def test_messages_of_any_size_can_be_kept():
+    """Ratios may be larger, and probabilities smaller, than what single precision holds."""
+    graph = lattice(3, 3)
+    for n_states in (2, 3):
+        unary = np.zeros((9, n_states))
+        unary[:, 1] = 120.0
+        theta = Potentials(unary, np.tile(-61.0 * (1 - np.eye(n_states)), (2, 1, 1)))
+        inference = TRW(tol=1e-3, max_iter=200)
+        cold, warm = inference.forward(graph, theta), resumed(inference, graph, theta, theta)
+        assert_allclose(warm.mu, cold.mu, rtol=0, atol=1e-3)
+
+
+def test_a_start_of_another_problem_is_not_used():
+    inference, graph = TRW(tol=1e-6, max_iter=500), lattice(3, 3)
+    theta = zoo.attractive(graph, 2, np.random.default_rng(0))
+    strange = inference.start_of(inference.forward(lattice(4, 3), zoo.constant(lattice(4, 3), 2, None)))
+    expected = inference.forward(graph, theta, start=Start())
+    assert_array_equal(inference.forward(graph, theta, start=strange).mu, expected.mu)
+
+
+@pytest.mark.parametrize("name", INFERENCE)
+def test_who_resumes(name):
+    """Only where there is one fixed point for certain."""
+    inference = zoo.build(INFERENCE[name], tol=1e-6)
+    assert inference.resumes == (name in {"trw", "trw_s"})
+    assert not INFERENCE[name]().resumes
+    assert not TRW(rho=1.0, tol=1e-6).resumes
+    assert not TRW(tol=1e-2).resumes  # it would show where it started
+
+
+def test_a_tape_is_from_a_start_that_does_not_depend_on_theta():
+    for mode in ("auto", "fixed_point", "truncated"):
+        assert Backprop(mode=mode).wrap(TRW(tol=1e-4)).resumes == (mode != "truncated")
+
+
+def test_a_resumed_run_converged_where_any_other_did(seed):
+    """It goes further than `tol` where there is a way to go, but is not judged by that."""
+    rng = np.random.default_rng(seed)
+    graph = lattice(8, 8)
+    theta = zoo.attractive(graph, 2, rng)
+    other = theta._replace(unary=theta.unary + 3e-4 * rng.normal(size=theta.unary.shape))
+    inference = TRW(tol=1e-4, max_iter=5000)
+    start = inference.start_of(inference.forward(graph, other))
+    n_iter = [inference.forward(graph, theta, start=start).n_iter[0] - less for less in (0, 1, 2)]
+    beliefs = [TRW(tol=1e-4, max_iter=int(n)).forward(graph, theta, start=start) for n in n_iter]
+    assert all(one.converged.all() for one in beliefs)
+    assert not TRW(tol=1e-4, max_iter=1).forward(graph, theta, start=start).converged.any()
+
+
+def objective_of(est, X, Y):
+    batches, shape = est._prepare(X, Y, None, reset=False)
+    run = est._objective(batches, shape, lambda evaluation, batches, **_: [*map(evaluation, batches)])
+    return run, shape, batches
+
+
+def test_value_is_a_function_of_the_weights_while_starts_are_kept():
+    X, Y = make_binary_denoising(n_images=3, shape=(12, 12), noise=1.25, random_state=0)
+    est = GridCRFClassifier(TRW(tol=1e-4, max_iter=500), max_iter=3, tol=10.0).fit(X, Y)
+    objective, shape, _ = objective_of(est, X, Y)
+    rng = np.random.default_rng(0)
+    w = rng.normal(size=(20, len(shape.ravel())))
+    for _ in range(2**4):  # from here on, starts are the same until evaluation 32
+        objective(rng.normal(size=w.shape[1]))
+    first = [objective(one) for one in w[:7]]
+    objective._known.clear()
+    for one, (value, gradient) in zip(w[:7], first, strict=True):
+        again = objective(one)
+        assert again[0] == value
+        assert_array_equal(again[1], gradient)
+
+
+@pytest.mark.parametrize("loss", ["univariate_logistic", "likelihood"])
+def test_starts_do_not_keep_the_optimizer_from_its_end(loss):
+    for seed in range(3):
+        X, Y = make_binary_denoising(n_images=3, shape=(12, 12), noise=1.25, random_state=seed)
+        kept, afresh = (
+            GridCRFClassifier(TRW(tol=1e-5, max_iter=500), loss, gradient=Backprop(max_memory=memory))
+            for memory in (None, 0)
+        )
+        assert kept.fit(X, Y).converged_ and afresh.fit(X, Y).converged_
+        assert_allclose(kept.loss_curve_[-1], afresh.loss_curve_[-1], rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("loss", [name for name in LOSSES if not LOSSES[name]().subgradient])
+def test_fits_resume_and_get_to_the_same_weights(loss, monkeypatch):
+    X, Y = make_binary_denoising(n_images=4, shape=(24, 24), noise=1.5, random_state=0)
+    counts = []
+    forward = TRW.forward
+
+    def counted(self, *args, **options):
+        beliefs = forward(self, *args, **options)
+        counts.append(int(beliefs.n_iter.sum()))
+        return beliefs
+
+    monkeypatch.setattr(TRW, "forward", counted)
+    fitted = {}
+    for fits in (True, False):
+        monkeypatch.setattr(Objective, "_starts_fit_in_memory", lambda self, fits=fits: fits)
+        est = GridCRFClassifier(TRW(tol=1e-4, max_iter=500), loss, max_iter=40)
+        counts.clear()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            est.fit(X, Y)
+        # of one inference: how many a fit needs also depends on the path of the optimizer
+        fitted[fits] = est, np.mean(counts) if LOSSES[loss].needs else len(counts)
+    (warm, few), (cold, many) = fitted[True], fitted[False]
+    assert few < many if LOSSES[loss].needs else few == many == 0
+    assert_allclose(warm.loss_curve_[-1], cold.loss_curve_[-1], rtol=1e-4)
+    assert_allclose(warm.edge_coef_, cold.edge_coef_, rtol=0, atol=0.05)
+
+
+def test_losses_without_inference_keep_nothing_of_it():
+    X, Y = make_binary_denoising(n_images=2, shape=(6, 6), random_state=0)
+    est = GridCRFClassifier(TRW(tol=1e-5, max_iter=200), "pseudolikelihood", tol=1e-2).fit(X, Y)
+    objective, shape, batches = objective_of(est, X, Y)
+    assert objective.inference.resumes
+    objective(shape.ravel())
+    assert not any(batch.starts for batch in batches)
+
+
+def test_messages_of_all_images_may_take_max_memory():
+    X, Y = make_binary_denoising(n_images=3, shape=(8, 8), random_state=0)
+    size = 3 * lattice(8, 8).n_edges * 2 * 2 * 4
+    for max_memory, kept in ((size, True), (size - 1, False), (None, True)):
+        gradient = Backprop(max_memory=max_memory)
+        est = GridCRFClassifier(TRW(tol=1e-4, max_iter=50), gradient=gradient, max_iter=2, tol=10.0)
+        objective, shape, batches = objective_of(est.fit(X, Y), X, Y)
+        objective(shape.ravel())
+        assert bool(batches[0].starts) == kept

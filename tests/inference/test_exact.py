@@ -1,0 +1,259 @@
+"""Junction trees are held to enumeration on factors of any arity, and to what they say they cost."""
+
+import time
+from itertools import combinations
+
+import numpy as np
+import pytest
+import reference
+import zoo
+from derivatives import check_gradient
+from numba import config
+from numpy.testing import assert_allclose, assert_array_equal
+
+from skcrf.graph import Potentials, chain, clamp, factor_potentials, from_factors, lattice, pack, select
+from skcrf.inference import Exact, Tree
+from skcrf.inference._junction.order import eliminate
+from skcrf.inference._junction.tree import junction_tree
+from skcrf.inference.exact import induced_cost
+
+FEW = 3 if config.DISABLE_JIT else 12
+
+
+def draw_graph(rng, n_examples=3, n_nodes=5):
+    """Draw examples with factors of all arities up to four, mixed cardinalities, and a shared table."""
+    graphs = []
+    for _ in range(n_examples):
+        scopes = [rng.permutation(n_nodes)[:arity] for arity in rng.permutation([0, 1, 2, 2, 3, 4])]
+        scopes.append(scopes[3])  # with the table of the factor that it doubles
+        cards = rng.integers(1, 4, size=n_nodes)
+        graphs.append(from_factors(cards, scopes, edge_table=[0, 1, 2, 3, 4, 5, 3]))
+    return pack(graphs)
+
+
+def draw_tau(task, n_nodes, rng):
+    """Draw a temperature that asks for a task."""
+    return {"sum": np.ones(n_nodes), "max": np.zeros(n_nodes)}.get(task, rng.integers(2, size=n_nodes) * 1.0)
+
+
+def check(graph, theta, tau, *, rtol=1e-10, atol=1e-10):
+    """Hold beliefs to enumeration: best states of some nodes, and the marginals of the others given these."""
+    beliefs = Exact().forward(graph, theta, tau=tau, edges=True)
+    values, choices = reference.marginal_map(graph, theta, tau == 0)
+    assert_allclose(beliefs.log_z, values, rtol=rtol, atol=atol)
+    x = beliefs.mu.argmax(axis=1)
+    for best in choices:
+        assert {i: x[i] for i in best[0]} in best
+    mu, edge_mu = reference.marginals(graph, clamp(theta, np.where(tau == 0, x, -1)))
+    assert_allclose(beliefs.mu, mu, rtol=0, atol=atol)
+    assert_allclose(beliefs.edge_mu, edge_mu, rtol=0, atol=atol)
+    return beliefs
+
+
+@pytest.mark.parametrize("task", sorted(Exact.tasks))
+def test_factors_agree_with_enumeration(task, seed):
+    rng = np.random.default_rng(seed)
+    for _ in range(FEW):
+        graph = draw_graph(rng)
+        check(graph, zoo.forbidden(graph, None, rng), draw_tau(task, graph.n_nodes, rng))
+
+
+@pytest.mark.parametrize("title", ["lattice_2x3", "complete", "mixed"])
+def test_marginal_map_of_pairs(title, seed):
+    rng, graph = np.random.default_rng(seed), zoo.GRAPHS[title]
+    for draw in (zoo.normal, zoo.forbidden, zoo.constant):
+        check(graph, draw(graph, 2, rng), draw_tau("mixed", graph.n_nodes, rng))
+
+
+@pytest.mark.parametrize("task", sorted(Exact.tasks))
+def test_derivatives_on_factors(task, seed):
+    rng = np.random.default_rng(seed)
+    graph = draw_graph(rng, 2, n_nodes=4)
+    theta, tau = zoo.forbidden(graph, None, rng, share=0.2), draw_tau(task, graph.n_nodes, rng)
+    beliefs = Exact().forward(graph, theta, tau=tau, edges=True)
+    d_mu, d_edge_mu = rng.normal(size=beliefs.mu.shape), rng.normal(size=beliefs.edge_mu.shape)
+    d_log_z = rng.normal(size=graph.n_examples)
+
+    def value(graph, theta):
+        copies = graph.n_examples // 2
+        found = Exact().forward(graph, theta, tau=np.tile(tau, copies), edges=True)
+        total = np.tile(d_log_z, copies) * found.log_z
+        nodes = (np.tile(d_mu, (copies, 1)) * found.mu).sum(axis=1)
+        factors = np.add.reduceat(np.tile(d_edge_mu, copies) * found.edge_mu, graph.belief_ptr[:-1])
+        return (
+            total
+            + np.add.reduceat(nodes, graph.node_ptr[:-1])
+            + np.add.reduceat(factors, graph.edge_ptr[:-1])
+        )
+
+    check_gradient(Exact().backward(beliefs, d_mu, d_edge_mu, d_log_z), value, graph, theta)
+
+
+def test_statistics_are_the_derivative_of_log_z(seed):
+    rng = np.random.default_rng(seed)
+    graph = draw_graph(rng)
+    beliefs = Exact().forward(graph, zoo.forbidden(graph, None, rng), edges=True)
+    expected = Exact().backward(beliefs, d_log_z=np.ones(graph.n_examples))
+    for one, other in zip(Exact().statistics(graph, beliefs), expected, strict=True):
+        assert_allclose(one, other, rtol=0, atol=1e-12)
+
+
+def test_derivatives_where_anything_may_be_asked_of_what_is_impossible(seed):
+    """A loss may have an infinite derivative where a marginal is zero: it counts for nothing."""
+    rng = np.random.default_rng(seed)
+    graph = draw_graph(rng)
+    beliefs = Exact().forward(graph, zoo.forbidden(graph, None, rng, share=0.5), edges=True)
+    plain = [np.where(part > 0, 1.0 + part, 0.0) for part in (beliefs.mu, beliefs.edge_mu)]
+    wild = [np.where(part > 0, 1.0 + part, np.inf) for part in (beliefs.mu, beliefs.edge_mu)]
+    for one, other in zip(Exact().backward(beliefs, *plain), Exact().backward(beliefs, *wild), strict=True):
+        assert_allclose(other, one, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("task", sorted(Exact.tasks))
+def test_large_potentials(task, seed):
+    rng = np.random.default_rng(seed)
+    for _ in range(FEW):
+        graph = draw_graph(rng)
+        theta = zoo.extreme(graph, None, rng)
+        # terms of 1e4 are rounded at 1e-12
+        beliefs = check(graph, theta, draw_tau(task, graph.n_nodes, rng), atol=1e-8)
+        ones = np.ones_like(beliefs.mu), np.ones_like(beliefs.edge_mu), np.ones(graph.n_examples)
+        assert all(np.isfinite(part).all() for part in Exact().backward(beliefs, *ones))
+
+
+def test_batches_are_their_examples_bit_for_bit(seed):
+    rng = np.random.default_rng(seed)
+    graph = draw_graph(rng, 4)
+    theta, tau = zoo.forbidden(graph, None, rng), draw_tau("mixed", graph.n_nodes, rng)
+    whole = Exact().forward(graph, theta, tau=tau, edges=True)
+    d_theta = Exact().backward(whole, whole.mu, whole.edge_mu, whole.log_z)
+    for example in range(graph.n_examples):
+        one, part = select(graph, np.arange(graph.n_examples) == example)
+        alone = Potentials(theta.unary[part.nodes], theta.tables[part.entries])
+        beliefs = Exact().forward(one, alone, tau=tau[part.nodes], edges=True)
+        assert_array_equal(beliefs.mu, whole.mu[part.nodes])
+        assert_array_equal(beliefs.edge_mu, whole.edge_mu[part.beliefs])
+        assert_array_equal(beliefs.log_z, whole.log_z[part.examples])
+        gradient = Exact().backward(beliefs, beliefs.mu, beliefs.edge_mu, beliefs.log_z)
+        assert_array_equal(gradient.unary, d_theta.unary[part.nodes])
+        assert_array_equal(gradient.tables, d_theta.tables[part.entries])
+
+
+def test_what_has_no_nodes_or_nothing_open():
+    nothing = from_factors([], [[]])
+    assert Exact().forward(nothing, factor_potentials(nothing, [2.5])).log_z == 2.5
+    graph, theta = from_factors([3, 2], [[0, 1], []]), [np.arange(6.0), 0.5]
+    known = clamp(factor_potentials(graph, theta), np.array([2, 1]))
+    beliefs = Exact().forward(graph, known, edges=True)
+    assert beliefs.log_z == 5.5
+    assert_array_equal(beliefs.edge_mu, [0, 0, 0, 0, 0, 1, 1])
+    gradient = Exact().backward(beliefs, d_log_z=np.array([3.0]))
+    assert_array_equal(gradient.tables, [0, 0, 0, 0, 0, 3, 3])
+    assert_array_equal(gradient.unary, [[0, 0, 3], [0, 3, 0]])
+
+
+# Orders and trees
+
+
+def naive_order(neighbours, late, log_card, cost):
+    """Greedy elimination by its definition."""
+    left, order = set(range(len(late))), []
+
+    def key(i):
+        around = neighbours[i] & left
+        fill = sum(cost[a] * cost[b] for a, b in combinations(sorted(around), 2) if b not in neighbours[a])
+        return late[i], fill, round(log_card[i] + sum(log_card[j] for j in around), 9), i
+
+    while left:
+        i = min(left, key=key)
+        for a in neighbours[i] & left:
+            neighbours[a] |= (neighbours[i] & left) - {a}
+        left.remove(i)
+        order.append(i)
+    return order
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_order_is_that_of_min_fill(weighted, seed):
+    rng = np.random.default_rng(seed)
+    for n_nodes in (1, 4, 12, 25)[: 3 if config.DISABLE_JIT else 4]:
+        scopes = [rng.permutation(n_nodes)[: rng.integers(1, 4)] for _ in range(2 * n_nodes)]
+        ptr = np.cumsum([0, *(len(scope) for scope in scopes)])
+        log_card = rng.integers(1, 4, size=n_nodes) * 1.0  # whole numbers: sums have no rounding
+        late, cost = rng.integers(2, size=n_nodes), 2**log_card if weighted else np.ones(n_nodes)
+        order, _, _ = eliminate(ptr, np.concatenate(scopes), late, log_card, cost, np.inf)
+        neighbours = {i: set() for i in range(n_nodes)}
+        for scope in scopes:
+            for i in scope.tolist():
+                neighbours[i] |= set(scope.tolist()) - {i}
+        assert order.tolist() == naive_order(neighbours, late, log_card, cost)
+
+
+def test_refusal_tells_width_entries_and_bytes():
+    graph = lattice(4, 4)
+    theta = zoo.constant(graph, 3, None)
+    message = r"example 0 has an induced width of 4, with 2\*\*7.925 entries.*would take .* max_memory=1000"
+    with pytest.raises(ValueError, match=message):
+        Exact(max_memory=1000).forward(graph, theta)
+    assert Exact(max_memory=3**5 * 16 * 8).forward(graph, theta).converged.all()
+    if config.DISABLE_JIT:
+        return  # to plan takes minutes
+    wide = lattice(70, 70)
+    with pytest.raises(ValueError, match=r"width of at least 6\d"):
+        Exact().forward(wide, zoo.constant(wide, 2, None))
+
+
+def test_known_nodes_make_a_graph_narrower():
+    graph = lattice(9, 9)
+    theta = zoo.constant(graph, 2, None)
+    y = np.where(np.arange(81) % 9 == 4, 1, -1)  # a wall from top to bottom
+    with pytest.raises(ValueError, match="max_memory"):
+        Exact(max_memory=2e4).forward(graph, theta)
+    beliefs = Exact(max_memory=2e4).forward(graph, clamp(theta, y))
+    assert_allclose(beliefs.log_z, 72 * np.log(2), rtol=1e-12)
+
+
+def test_cost_is_told_beforehand():
+    graph = from_factors([2] * 6, [[i, (i + 1) % 6] for i in range(6)])
+    cost = induced_cost(graph, factor_potentials(graph, [np.zeros(4)] * 6))
+    assert (cost.width, cost.log2_largest, cost.is_whole) == (2, 3.0, True)
+    beliefs = Exact(max_memory=cost.n_bytes).forward(graph, factor_potentials(graph, [np.zeros(4)] * 6))
+    assert_allclose(beliefs.log_z, 6 * np.log(2))
+    # the maximum over 0 and 3 comes last, which joins them
+    tau = np.array([0.0, 1.0, 1.0, 0.0, 1.0, 1.0])
+    assert induced_cost(graph, factor_potentials(graph, [np.zeros(4)] * 6), tau).width == 2
+
+
+def test_equal_structures_are_planned_once():
+    graph = pack([chain(11)] * 50 + [chain(12)] * 50)
+    theta = zoo.constant(graph, 2, None)
+    junction_tree.cache_clear()
+    Exact().forward(graph, theta)
+    assert junction_tree.cache_info().misses == 2
+    Exact().forward(graph, theta)
+    assert junction_tree.cache_info().misses == 2
+
+
+@pytest.mark.skipif(config.DISABLE_JIT, reason="speed is that of compiled kernels")
+def test_long_chains_and_narrow_lattices(seed):
+    rng = np.random.default_rng(seed)
+    Exact().forward(chain(3), zoo.normal(chain(3), 3, rng))  # compiles
+    long, narrow = chain(10_000), lattice(5, 500)
+    for graph, limit in ((long, 1.0), (narrow, 1.0)):
+        theta = zoo.normal(graph, 3, rng)
+        start = time.process_time()
+        beliefs = Exact().forward(graph, theta)
+        assert time.process_time() - start < limit  # some hundredths of a second, on a machine of our days
+        assert_allclose(beliefs.mu.sum(axis=1), 1, rtol=0, atol=1e-12)
+    theta = zoo.normal(long, 3, rng)
+    one, other = Exact().forward(long, theta), Tree().forward(long, theta)
+    assert_allclose(one.mu, other.mu, rtol=0, atol=1e-10)
+    assert_allclose(one.log_z, other.log_z, rtol=1e-12)
+
+
+@pytest.mark.parametrize("tau", [1.0, 0.0, np.array([0.0, 1.0, 1.0])], ids=["sum", "max", "mixed"])
+def test_what_is_impossible_by_its_tables_is_refused(tau):
+    graph = from_factors([2, 2, 2], [[0, 1], [1, 2]])
+    theta = factor_potentials(graph, [np.full((2, 2), -np.inf), np.zeros((2, 2))])
+    with pytest.raises(ValueError, match="forbids every configuration of example 0"):
+        Exact().forward(graph, theta, tau)

@@ -1,0 +1,200 @@
+"""Messages on any graph: the order they are sent in, and the quick way against the careful one."""
+
+import numpy as np
+import pytest
+import reference
+import zoo
+from derivatives import check_gradient
+from engines import only_plain
+from numpy.testing import assert_allclose, assert_array_equal
+
+from skcrf.graph import Potentials, chain, from_edges, lattice, pack
+from skcrf.inference import TRW, Tree
+from skcrf.inference._message_passing import Plan
+from skcrf.inference._pairwise.engine import PairwiseEngine
+from skcrf.inference._pairwise.schedule import RUN, route_of
+
+
+def random_graph(rng, n_nodes, n_edges, **kwargs):
+    ends = rng.integers(n_nodes, size=(n_edges, 2))  # some of them parallel
+    return from_edges(n_nodes, ends[ends[:, 0] != ends[:, 1]], **kwargs)
+
+
+def star(n_leaves, hub):
+    leaves = np.delete(np.arange(n_leaves + 1), hub)
+    return from_edges(n_leaves + 1, np.stack([leaves, np.full(n_leaves, hub)], axis=1))
+
+
+GRAPHS = {
+    "random": random_graph(np.random.default_rng(0), 12, 20),
+    "tied": random_graph(np.random.default_rng(1), 9, 20, tied=True),
+    "star": star(11, hub=0),
+    "star, hub last": star(11, hub=11),
+    "eight neighbours": lattice(3, 4, connectivity=8),
+    "batch": pack([chain(4), lattice(2, 3), star(3, hub=2), from_edges(2, [])]),
+}
+any_graph = pytest.mark.parametrize("graph", GRAPHS.values(), ids=GRAPHS)
+
+
+def potentials(graph, n_states, rng, *, size=1.0, forbidden=0.0):
+    shapes = (graph.n_nodes, n_states), (graph.n_tables, n_states, n_states)
+    unary, tables = (size * rng.normal(size=shape) for shape in shapes)
+    # That every node is in state 0 stays possible.
+    unary[:, 1:][rng.random((graph.n_nodes, n_states - 1)) < forbidden] = -np.inf
+    off = rng.random(tables.shape) < forbidden
+    off[:, 0, 0] = False
+    return Potentials(unary, np.where(off, -np.inf, tables))
+
+
+def engine_of(graph, theta, rho, damping=0.0, maximise=False, careful=False):
+    engine = PairwiseEngine(Plan(graph, rho, 1, 1e-9, damping), theta, maximise)
+    if careful:
+        engine.route = engine.route._replace(edge_factor=np.full(graph.n_edges, -1))
+    return engine
+
+
+def swept(graph, theta, rho, damping, maximise, messages):
+    """One iteration, message by message, from and to rows that are numbered as Graph says."""
+    messages = messages.copy()
+    for message in graph.schedule:
+        edge, side = message >> 1, message & 1
+        source = graph.edges[edge, 1 - side]
+        cavity = theta.unary[source].copy()
+        for other in graph.incident[graph.incident_ptr[source] : graph.incident_ptr[source + 1]]:
+            weight = rho[other >> 1] - (other >> 1 == edge)
+            possible = messages[other] > -np.inf
+            if weight != 0:
+                cavity += np.where(possible, weight * np.where(possible, messages[other], 0.0), -np.inf)
+        table = theta.tables[graph.edge_table[edge]] / rho[edge]
+        joint = (table if side == 0 else table.T) + cavity
+        new = joint.max(axis=1) if maximise else np.logaddexp.reduce(joint, axis=1)
+        messages[message] = (1 - damping) * (new - new.max()) + damping * messages[message]
+    return messages
+
+
+@any_graph
+@pytest.mark.parametrize("n_states", [1, 2, 5])
+@pytest.mark.parametrize("forbidden", [0.0, 0.5])
+@pytest.mark.parametrize("maximise", [False, True], ids=["sum", "max"])
+def test_sweep_sends_the_messages_one_after_another(graph, n_states, forbidden, maximise, seed):
+    rng = np.random.default_rng(seed)
+    theta = potentials(graph, n_states, rng, size=3.0, forbidden=forbidden)
+    rho = rng.choice([0.4, 0.7, 1.0], size=graph.n_edges)
+    engine = engine_of(graph, theta, rho, 0.3, maximise)
+    state = engine.start()
+    expected = engine.messages(state)
+    for _ in range(3):
+        engine.step(state, np.ones(graph.n_examples, dtype=bool))
+        expected = swept(graph, theta, rho, 0.3, maximise, expected)
+        assert_allclose(engine.messages(state), expected, rtol=0, atol=1e-12)
+    assert_array_equal(engine.enter(engine.messages(state)), state)
+
+
+@any_graph
+def test_messages_of_a_run_do_not_depend_on_each_other(graph):
+    theta = Potentials(np.zeros((graph.n_nodes, 2)), np.zeros((graph.n_tables, 2, 2)))
+    route = route_of(graph, theta, np.ones(graph.n_edges), maximise=False)
+    message = route.steps[:, 5]
+    source, target = graph.edges.ravel()[message ^ 1], graph.edges.ravel()[message]
+    assert_array_equal(message, graph.schedule)
+    sizes = np.diff(route.run_ptr)
+    assert sizes.sum() == len(message) and sizes.max() <= RUN
+    for run in range(len(sizes)):
+        part = slice(route.run_ptr[run], route.run_ptr[run + 1])
+        for p in range(part.start, part.stop):
+            assert source[p] not in target[part.start : p]
+    assert_array_equal(route.run_ptr[route.example_ptr], 2 * graph.edge_ptr)
+
+
+@any_graph
+def test_changes_are_shares_of_exponentials(graph, seed):
+    rng = np.random.default_rng(seed)
+    engine = engine_of(graph, potentials(graph, 3, rng, forbidden=0.2), np.ones(graph.n_edges))
+    state = engine.start()
+    for _ in range(3):
+        before = np.exp(state)
+        change = engine.step(state, np.ones(graph.n_examples, dtype=bool))
+        after = np.exp(state)
+        shares = np.abs(after - before) / np.where(after + before > 0, np.maximum(after, before), 1.0)
+        largest = [
+            shares[first:last].max(initial=0.0)
+            for first, last in zip(engine.row_ptr[:-1], engine.row_ptr[1:], strict=True)
+        ]
+        assert_allclose(change, largest, rtol=0, atol=1e-14)
+
+
+@any_graph
+@pytest.mark.parametrize("forbidden", [0.0, 0.3])
+@pytest.mark.parametrize("size", [1.0, 50.0, 400.0, 1e4])
+def test_quick_and_careful_ways_agree(graph, size, forbidden, seed):
+    """At 400, sums are on both sides of where care is taken."""
+    rng = np.random.default_rng(seed)
+    theta = potentials(graph, 4, rng, size=size, forbidden=forbidden)
+    rho = rng.choice([0.4, 0.5, 1.0], size=graph.n_edges)
+    quick, careful = (engine_of(graph, theta, rho, 0.1, careful=careful) for careful in (False, True))
+    active, before = np.ones(graph.n_examples, dtype=bool), quick.start()
+    for _ in range(3):
+        after, expected = before.copy(), before.copy()
+        assert_allclose(quick.step(after, active), careful.step(expected, active), rtol=0, atol=1e-10)
+        assert_allclose(after, expected, rtol=1e-12, atol=1e-13 * size)
+        adjoints = []
+        d_after = rng.normal(size=after.shape)
+        for engine in (quick, careful):
+            d_messages, d_theta = d_after.copy(), engine.new_adjoint()
+            engine.step_vjp(d_theta, before, after, active, d_messages)
+            adjoints.append((d_messages, *d_theta))
+        for found, wanted in zip(*adjoints, strict=True):
+            assert_allclose(found, wanted, rtol=0, atol=1e-11 * max(size, 100.0))
+        before = after
+
+
+def test_a_table_of_edges_with_many_weights(seed):
+    """More than exponentials are kept for: shared or not, the answer is the same."""
+    rng = np.random.default_rng(seed)
+    ends = rng.integers(30, size=(100, 2))
+    ends = ends[ends[:, 0] != ends[:, 1]]
+    tied, own = (from_edges(30, ends, tied=tied) for tied in (True, False))
+    theta = potentials(tied, 3, rng)
+    inference = TRW(rho=rng.uniform(0.2, 1.0, size=len(ends)), max_iter=4)
+    d_mu = rng.normal(size=theta.unary.shape)
+    route = route_of(tied, theta, inference.rho, maximise=False)
+    assert (route.edge_factor < 0).any() and (route.edge_factor >= 0).any()
+    shared = inference.forward(tied, theta, tape=True)
+    single = inference.forward(own, Potentials(theta.unary, theta.tables[own.n_tables * [0]]), tape=True)
+    assert_allclose(shared.mu, single.mu, rtol=0, atol=1e-13)
+    d_shared, d_single = (inference.backward(beliefs, d_mu) for beliefs in (shared, single))
+    assert_allclose(d_shared.unary, d_single.unary, rtol=0, atol=1e-12)
+    assert_allclose(d_shared.tables, d_single.tables.sum(axis=0, keepdims=True), rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("gap", [300.0, 455.0, 460.0, 465.0, 690.0, 710.0, 750.0, 1500.0])
+def test_exact_on_both_sides_of_the_switch(gap, seed):
+    """A table in which the likely state of the source hardly allows the likely state of the target."""
+    rng = np.random.default_rng(seed)
+    graph = chain(4)
+    table = rng.normal(size=(2, 2)) - gap * np.array([[0, 1], [1, 0]])
+    unary = rng.normal(size=(4, 2)) + np.array([[0, 0], [gap, 0], [0, gap + 1], [0, 0]])
+    theta = Potentials(unary, table[None])
+    mu, edge_mu = reference.marginals(graph, theta)
+    beliefs = Tree().forward(graph, theta, edges=True)
+    assert_allclose(beliefs.mu, mu, rtol=0, atol=1e-11)
+    assert_allclose(beliefs.edge_mu, edge_mu, rtol=0, atol=1e-11)
+    assert_allclose(beliefs.log_z, reference.log_z(graph, theta), rtol=1e-13, atol=0)
+
+
+@pytest.mark.parametrize("shape", [(2, 3), (3, 3), (4, 3), (3, 4), (4, 4), (2, 6)], ids=str)
+def test_what_a_message_was_before_is_differentiated_too(shape, seed):
+    """Between the sweeps of diagonals, a message of a run is made of what a later one is about to replace."""
+    rng = np.random.default_rng(seed)
+    graph = lattice(*shape, connectivity=8)
+    theta = zoo.normal(graph, 2, rng)
+    d_mu = rng.normal(size=theta.unary.shape)
+    inference = TRW(rho=0.7, max_iter=2)
+
+    def value(graph, theta):
+        mu = inference.forward(graph, theta).mu
+        return np.add.reduceat((np.resize(d_mu, mu.shape) * mu).sum(axis=1), graph.node_ptr[:-1])
+
+    with only_plain():
+        gradient = inference.backward(inference.forward(graph, theta, tape=True), d_mu)
+        check_gradient(gradient, value, graph, theta)
