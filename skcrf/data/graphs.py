@@ -1,4 +1,4 @@
-"""Reading graphs."""
+"""Reading graphs and DAGs."""
 
 import numpy as np
 from scipy import sparse
@@ -6,7 +6,7 @@ from sklearn.utils import assert_all_finite
 
 from skcrf.data.arrays import as_numbers, as_rows
 from skcrf.data.containers import has_axes
-from skcrf.data.readers import BaseReader, Example
+from skcrf.data.reader import BaseReader, Example
 from skcrf.graph import topological_order
 
 
@@ -31,11 +31,16 @@ class Outline:
         self.edge_features = edge_features
         self.hidden = hidden
 
+    @property
+    def n_edge_features(self):
+        """Number of features of an edge; None if there are neither edges nor features."""
+        if self.edge_features is None:
+            return 0 if len(self.edges) else None
+        return self.edge_features.shape[1]
 
-class Graphs(BaseReader):
-    """Reads graphs: tuples ``(node_features, edges)`` or ``(node_features, edges, edge_features)``.
 
-    Either may have one item more, which marks the nodes that are hidden variables.
+class GraphReader(BaseReader):
+    """Reader of tuples ``(node_features, edges[, edge_features][, hidden])``.
 
     Parameters
     ----------
@@ -58,37 +63,29 @@ class Graphs(BaseReader):
         self.n_edge_features = n_edge_features
 
     def __call__(self, example, name):
-        """Validate one graph, as `BaseReader` says."""
-        self.check_parts(example, name)
-        nodes, edges, *rest = example
-        marked = len(rest) > 0 and _are_marks(rest[-1])
-        if len(rest) == 2 and not marked:
+        self._check_parts(example, name)
+        nodes, edges, *others = example
+        has_hidden = len(others) > 0 and _is_boolean(others[-1])
+        if len(others) == 2 and not has_hidden:
             raise TypeError(f"{name}[3] is not an array of booleans, but {self.advice}")
-        hidden = rest.pop() if marked else None
+        hidden = others.pop() if has_hidden else None
         rows = as_rows(nodes, f"{name}[0]", self.n_features, self.as_in)
         edges = as_edges(edges, rows.shape[0], f"{name}[1]")
-        self.check_together(edges, rows.shape[0], f"{name}[1]")
-        edge_features = _as_edge_features(rest[0], len(edges), f"{name}[2]") if rest else None
-        found = _n_edge_features(edges, edge_features)
+        self._check_edges(edges, rows.shape[0], f"{name}[1]")
+        edge_features = _as_edge_features(others[0], len(edges), f"{name}[2]") if others else None
+        if hidden is not None:
+            hidden = _as_hidden(hidden, rows.shape[0], f"{name}[{len(others) + 2}]")
+        outline = Outline(rows.shape[0], edges, edge_features, hidden)
+        found = outline.n_edge_features
         if None not in (found, self.n_edge_features) and found != self.n_edge_features:
             raise ValueError(
-                f"{name} has {found or 'no'} features an edge, but {self.n_edge_features or 'none'} "
-                f"are expected, as {self.as_in}."
+                f"{name} must have {self.n_edge_features or 'no'} features per edge, as {self.as_in}, "
+                f"got {found or 'none'}."
             )
-        if hidden is not None:
-            hidden = _as_hidden(hidden, rows.shape[0], f"{name}[{len(rest) + 2}]")
-        return Example(rows, rows.shape[:1], Outline(rows.shape[0], edges, edge_features, hidden))
+        return Example(rows, rows.shape[:1], outline)
 
-    def check_parts(self, example, name):
-        """Refuse what is not made of two to four parts, the first of which is a table.
-
-        Parameters
-        ----------
-        example : object
-            What the user passed.
-        name : str
-            What to call it in messages.
-        """
+    def _check_parts(self, example, name):
+        """Raise an error unless an example has two to four parts, the first of which is a table."""
         if has_parts(example) and has_axes(example[0]):
             return
         if has_axes(example):
@@ -101,70 +98,31 @@ class Graphs(BaseReader):
             found = f"{name}[0] has shape {nodes.shape}, expected node features (n_nodes, n_features)"
         raise TypeError(f"{found}, but {self.advice}")
 
-    def check_together(self, edges, n_nodes, name):
-        """Refuse edges of a node to itself, and of two nodes that have one already.
-
-        Parameters
-        ----------
-        edges : ndarray of shape (n_edges, 2)
-            The two nodes of each edge.
-        n_nodes : int
-            Number of nodes.
-        name : str
-            What to call the edges in messages.
-        """
+    def _check_edges(self, edges, n_nodes, name):
+        """Raise an error if edges are not allowed together: here self-loops and repeated edges."""
         _check_simple(edges, name)
 
     def like(self, example, name):
         if None not in (self.n_features, self.n_edge_features):
             return self
-        n_edge_features = _n_edge_features(example.outline.edges, example.outline.edge_features)
-        return type(self)(example.X.shape[1], f"in {name}", n_edge_features)
+        return type(self)(example.X.shape[1], f"in {name}", example.outline.n_edge_features)
 
     def is_example(self, item):
         return has_axes(item) or (has_parts(item) and has_axes(item[0], 1))
 
 
-class DAGs(Graphs):
-    """Reads graphs, as `Graphs` does, whose edges lead from parents to children.
-
-    Parameters
-    ----------
-    n_features : int, default=None
-        Number of features that a node must have; None for any.
-    as_in : str, default="in fit"
-        Where that number comes from, for messages.
-    n_edge_features : int, default=None
-        Number of features that an edge must have, 0 if edges have none; None for any.
-    """
+class DAGReader(GraphReader):
+    """Reader of graphs whose edges lead from parents to children."""
 
     one, many = "DAG", "DAGs"
 
-    def check_together(self, edges, n_nodes, name):
+    def _check_edges(self, edges, n_nodes, name):
         topological_order(n_nodes, edges, name)
-        super().check_together(edges, n_nodes, name)
-
-
-def _n_edge_features(edges, edge_features):
-    """Tell how many features the edges of a graph have; None where there are no edges to tell it."""
-    if edge_features is None:
-        return 0 if len(edges) else None
-    return edge_features.shape[1]
+        super()._check_edges(edges, n_nodes, name)
 
 
 def has_parts(example):
-    """Tell whether an example is made of two to four parts, as graphs are.
-
-    Parameters
-    ----------
-    example : object
-        What the user passed.
-
-    Returns
-    -------
-    has_parts : bool
-        Whether it is.
-    """
+    """Return whether an example has two to four parts, as graphs have."""
     parts = isinstance(example, (tuple, list)) or (
         isinstance(example, np.ndarray) and example.dtype == object and example.ndim == 1
     )
@@ -172,36 +130,21 @@ def has_parts(example):
 
 
 def as_edges(edges, n_nodes, name):
-    """Validate the edges of one graph.
-
-    Parameters
-    ----------
-    edges : array-like of shape (n_edges, 2)
-        The two nodes of each edge.
-    n_nodes : int
-        Number of nodes.
-    name : str
-        What to call them in messages.
-
-    Returns
-    -------
-    edges : ndarray of shape (n_edges, 2)
-        int64.
-    """
+    """Validate the edges of one graph: return an int64 array of shape (n_edges, 2)."""
     if sparse.issparse(edges):
         raise TypeError(
-            f"{name} is a sparse matrix, expected two nodes an edge: (n_edges, 2). Of an adjacency matrix "
-            "these are np.transpose(scipy.sparse.triu(adjacency, 1).nonzero())."
+            f"{name} must hold two nodes per edge, (n_edges, 2), got a sparse matrix. The edges of an "
+            "adjacency matrix are np.transpose(scipy.sparse.triu(adjacency, 1).nonzero())."
         )
     edges = np.asarray(edges)
     if edges.size == 0:
         return np.zeros((0, 2), dtype=np.int64)
     if edges.ndim != 2 or edges.shape[1] != 2:
         hint = " Did you mean edges.T?" if edges.ndim == 2 and len(edges) == 2 else ""
-        raise ValueError(f"{name} has shape {edges.shape}, expected two nodes an edge: (n_edges, 2).{hint}")
+        raise ValueError(f"{name} must hold two nodes per edge, (n_edges, 2), got shape {edges.shape}.{hint}")
     if edges.dtype.kind not in "iu":
         raise TypeError(
-            f"{name} has dtype {edges.dtype}, expected integers, the numbers of nodes. A graph is "
+            f"{name} must hold integers, the numbers of nodes, got dtype {edges.dtype}. A graph is "
             "(node_features, edges, edge_features), in this order."
         )
     edges = np.ascontiguousarray(edges, dtype=np.int64)
@@ -209,50 +152,51 @@ def as_edges(edges, n_nodes, name):
     if outside.any():
         e = int(np.argmax(outside))
         raise ValueError(
-            f"{name}[{e}] is {edges[e].tolist()}, but the graph has {n_nodes} nodes: 0 to {n_nodes - 1}."
+            f"{name} must hold nodes from 0 to {n_nodes - 1}, as the graph has {n_nodes} nodes, "
+            f"got {edges[e].tolist()} in {name}[{e}]."
         )
     return edges
 
 
 def _check_simple(edges, name):
-    """Refuse self-loops and repeated edges."""
+    """Raise an error for self-loops and repeated edges."""
     loops = edges[:, 0] == edges[:, 1]
     if loops.any():
         e = int(np.argmax(loops))
         raise ValueError(
-            f"{name}[{e}] joins node {edges[e, 0]} to itself. Drop self-loops, as by "
-            "edges[edges[:, 0] != edges[:, 1]]: what they say belongs to the features of the node."
+            f"{name}[{e}] must join two nodes, got node {edges[e, 0]} twice. Drop self-loops by "
+            "edges[edges[:, 0] != edges[:, 1]]; their features belong to the node."
         )
     pairs, first, which = np.unique(np.sort(edges, axis=1), axis=0, return_index=True, return_inverse=True)
     if len(pairs) < len(edges):
         e = int(np.flatnonzero(first[which.ravel()] != np.arange(len(edges)))[0])
         raise ValueError(
-            f"{name}[{e}] is {edges[e].tolist()}, the same two nodes as {name}[{first[which.ravel()[e]]}]. "
-            "Two nodes have one edge, listed in one direction: keep one of them, with its features. Where "
-            "directions have no meaning, np.unique(np.sort(edges, axis=1), axis=0, return_index=True)[1] "
-            "tells which to keep; where they have one, np.unique(edges, axis=0, return_index=True)[1]."
+            f"{name} must hold at most one edge per pair of nodes, got {edges[e].tolist()} in {name}[{e}], "
+            f"the same two nodes as in {name}[{first[which.ravel()[e]]}]. Keep one, with its features: "
+            "np.unique(np.sort(edges, axis=1), axis=0, return_index=True)[1] where directions have no "
+            "meaning, else np.unique(edges, axis=0, return_index=True)[1]."
         )
 
 
 def _as_edge_features(features, n_edges, name):
     features = as_numbers(features, name)
-    if n_edges == 0 and features.shape in ((0,), (0, 0)):  # an empty list, which says nothing
+    if n_edges == 0 and features.shape in ((0,), (0, 0)):  # an empty list has no number of features
         return None
     if features.ndim != 2 or len(features) != n_edges or features.shape[1] == 0:
         hint = " Did you mean edge_features[:, None]?" if features.shape == (n_edges,) else ""
         if features.ndim < 2:
-            hint += " Hidden variables are marked by booleans, one a node."
+            hint += " Mark hidden variables by booleans, one per node."
         raise ValueError(
-            f"{name} has shape {features.shape}, expected one row of features an edge: "
-            f"({n_edges}, n_edge_features).{hint}"
+            f"{name} must have one row of features per edge, ({n_edges}, n_edge_features), "
+            f"got shape {features.shape}.{hint}"
         )
     features = np.ascontiguousarray(features, dtype=np.float64)
     assert_all_finite(features, input_name=name)
     return features
 
 
-def _are_marks(item):
-    """Tell whether the last part of a graph is booleans, and not features."""
+def _is_boolean(item):
+    """Whether the last part of a graph holds booleans, not features."""
     if isinstance(item, (list, tuple)):
         return len(item) > 0 and all(isinstance(mark, (bool, np.bool_)) for mark in item)
     return getattr(item, "dtype", None) == np.dtype(bool)
@@ -261,5 +205,5 @@ def _are_marks(item):
 def _as_hidden(hidden, n_nodes, name):
     hidden = np.ascontiguousarray(hidden)
     if hidden.shape != (n_nodes,):
-        raise ValueError(f"{name} has shape {hidden.shape}, expected one boolean a node: ({n_nodes},).")
+        raise ValueError(f"{name} must have one boolean per node, ({n_nodes},), got shape {hidden.shape}.")
     return hidden

@@ -9,20 +9,14 @@ import numpy as np
 
 from skcrf.data.arrays import as_rows
 from skcrf.data.containers import has_axes
-from skcrf.data.readers import BaseReader, Example
+from skcrf.data.reader import BaseReader, Example
 
-# Types of values of features that need no look at the value.
-_PLAIN = {str, bool, int}
-
-
-def _is_named(item):
-    """Tell whether an item of a sequence names its features: a dictionary, or a list of names."""
-    names = isinstance(item, (list, tuple, set)) and all(isinstance(name, str) for name in item)
-    return isinstance(item, Mapping) or names
+# Types of feature values that are valid whatever the value.
+_ALWAYS_VALID = {str, bool, int}
 
 
-class Sequences(BaseReader):
-    """Reads sequences: arrays, sparse matrices, or lists of dictionaries of features.
+class SequenceReader(BaseReader):
+    """Reader of arrays, sparse matrices, or lists of dictionaries of features.
 
     Parameters
     ----------
@@ -31,7 +25,7 @@ class Sequences(BaseReader):
     as_in : str, default="in fit"
         Where that number comes from, for messages.
     vectorizer : DictVectorizer, default=None
-        Fitted, for dictionaries; None for arrays.
+        Fitted vectorizer of dictionaries; None for arrays.
     """
 
     one, many = "sequence", "sequences"
@@ -45,36 +39,30 @@ class Sequences(BaseReader):
         self.vectorizer = vectorizer
 
     def __call__(self, example, name):
-        """Validate one sequence, as `BaseReader` says."""
         check_named(example, self.vectorizer is not None, name, self.as_in)
         if self.vectorizer is not None:
-            example = self.vectorizer.transform(checked_names(example, name))
+            example = self.vectorizer.transform(as_dictionaries(example, name))
         rows = as_rows(example, name, self.n_features, self.as_in)
         return Example(rows, rows.shape[:1], rows.shape[:1])
 
     def like(self, example, name):
         known = self.n_features is not None
-        return self if known else Sequences(example.X.shape[1], f"in {name}", self.vectorizer)
+        return self if known else SequenceReader(example.X.shape[1], f"in {name}", self.vectorizer)
 
     def is_example(self, item):
         return has_axes(item) or has_names(item)
 
 
+def _is_named(item):
+    """Whether an item of a sequence names its features: a dictionary, or a list of names."""
+    names = isinstance(item, (list, tuple, set)) and all(isinstance(name, str) for name in item)
+    return isinstance(item, Mapping) or names
+
+
 def has_names(example):
-    """Tell whether a sequence is a list, or an array of objects, of items that name their features.
-
-    Parameters
-    ----------
-    example : object
-        What the user passed.
-
-    Returns
-    -------
-    has_names : bool
-        Whether it is.
-    """
+    """Return whether a sequence is a list or object array of items that name their features."""
     if isinstance(example, np.ndarray):
-        # All of them: a table of objects may hold a dictionary by mistake.
+        # Check all items: a table of objects may hold a dictionary by mistake.
         return (
             example.dtype == object
             and example.ndim == 1
@@ -85,77 +73,52 @@ def has_names(example):
 
 
 def check_named(example, expected, name, as_in):
-    """Refuse a sequence that names its features where others do not, or the other way round.
-
-    Parameters
-    ----------
-    example : object
-        What the user passed.
-    expected : bool
-        Whether features have names.
-    name : str
-        What to call the sequence in messages.
-    as_in : str
-        Where that is known from.
-    """
+    """Raise an error if a sequence names its features and others do not, or the other way round."""
     named = has_names(example)
     if named != expected:
-        what = "is empty" if _is_empty(example) else "is an array"
-        found, wanted = ("names its features", "arrays") if named else (what, "dictionaries")
-        raise TypeError(f"{name} {found}, but {wanted} are expected, as {as_in}.")
+        unnamed = "an empty sequence" if _is_empty(example) else "an array"
+        found, wanted = ("dictionaries", "an array") if named else (unnamed, "a list of dictionaries")
+        raise TypeError(f"{name} must be {wanted}, as {as_in}, got {found}.")
 
 
 def _is_empty(example):
     return getattr(example, "size", None) == 0 or (isinstance(example, (list, tuple)) and not example)
 
 
-def checked_names(sequence, name):
-    """Make dictionaries of a sequence whose items name their features.
-
-    Parameters
-    ----------
-    sequence : list of dict or of list of str
-        The items; the names in a list have the value 1.
-    name : str
-        What to call the sequence in messages.
-
-    Returns
-    -------
-    items : list of dict
-        Features of each item: numbers, bools, strings or lists of strings by name.
-    """
+def as_dictionaries(sequence, name):
+    """Return one dictionary of features per item; names in a list have the value 1."""
     items = []
     for i, item in enumerate(sequence):
         if not _is_named(item):
-            raise TypeError(f"{name}[{i}] is {item!r}, expected a dictionary of features.")
+            raise TypeError(f"{name}[{i}] must be a dictionary of features, got {item!r}.")
         item = item if isinstance(item, Mapping) else dict.fromkeys(item, 1.0)
-        if not (_PLAIN.issuperset(map(type, item.values())) and {str}.issuperset(map(type, item))):
-            called = f"{name}[{i}]"
-            item = {feature: _checked(value, feature, called) for feature, value in item.items()}
+        if not (_ALWAYS_VALID.issuperset(map(type, item.values())) and {str}.issuperset(map(type, item))):
+            where = f"{name}[{i}]"
+            item = {feature: _check_value(value, feature, where) for feature, value in item.items()}
         items.append(item)
     return items
 
 
-def _checked(value, feature, name):
-    """Refuse a value of a feature that has no meaning as one."""
+def _check_value(value, feature, name):
+    """Return the value of a feature, or raise an error if it has no meaning as one."""
     if not isinstance(feature, str):
-        raise TypeError(f"{name} has the feature {feature!r}, expected names of features to be strings.")
-    if isinstance(value, str) or (type(value) is float and isfinite(value)):  # most are
+        raise TypeError(f"{name} must have strings as names of features, got {feature!r}.")
+    if isinstance(value, str) or (type(value) is float and isfinite(value)):  # the usual case
         return value
     if isinstance(value, (np.bool_, np.ndarray)):
-        return _checked(value.tolist(), feature, name)
+        return _check_value(value.tolist(), feature, name)
     if isinstance(value, (Real, Decimal)):
         if not isfinite(value):
             raise ValueError(
-                f"{name}[{feature!r}] is {value}, expected a finite number: leave out what is unknown."
+                f"{name}[{feature!r}] must be finite, got {value}. Leave out features that are unknown."
             )
         return value
     if isinstance(value, (list, tuple, set, frozenset)) and all(isinstance(one, str) for one in value):
         return value
-    hint = "."
+    hint = ""
     if isinstance(value, Mapping):
-        hint = f": give its parts names of their own, such as '{feature}:{next(iter(value), '')}'."
+        hint = f" Use names such as '{feature}:{next(iter(value), '')}' for its parts."
     found = "a dictionary" if isinstance(value, Mapping) else f"{value!r}"
     raise TypeError(
-        f"{name}[{feature!r}] is {found}, expected a number, a bool, a string or a list of strings{hint}"
+        f"{name}[{feature!r}] must be a number, a bool, a string or a list of strings, got {found}.{hint}"
     )

@@ -1,4 +1,4 @@
-"""What all classifiers of fields have in common: they arrange the rooms and speak scikit-learn."""
+"""The base class of the classifiers: it arranges the other packages behind the scikit-learn API."""
 
 from abc import ABC, abstractmethod
 from functools import partial
@@ -13,45 +13,50 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import validate_data
 
 from skcrf._registry import Instances, all_or_nothing, resolve
-from skcrf.data import Labels, LazyLabels, Source, check_weights, is_lazy, is_table, sorted_classes
-from skcrf.data.batches import (
-    Fields,
-    Reading,
-    class_weights_of,
-    count_labels,
+from skcrf.data import (
+    Examples,
+    Labels,
+    check_unlabelled,
+    check_weights,
+    compute_class_weights,
+    is_table,
     make_batches,
     partition,
-    refuse_labelled,
+    read_examples,
+    sorted_classes,
 )
-from skcrf.data.lazy import lazy_batches
-from skcrf.estimators._decoding import DECODINGS, Errors
+from skcrf.estimators._decoding import DECODINGS, CountErrors
 from skcrf.estimators._prediction import PredictionMixin
 from skcrf.gradients import GRADIENTS, BaseGradient
 from skcrf.inference import INFERENCE, BaseInference
 from skcrf.losses import LOSSES, BaseLoss
-from skcrf.models.weights import TIES, Weights, zero_weights
-from skcrf.optimizers import OPTIMIZERS, SCHEDULES, BaseOptimizer, BaseSchedule
-from skcrf.parallel import prefetched
-from skcrf.training.convergence import not_inferred, not_minimised, warn_of
-from skcrf.training.learning import (
+from skcrf.models import PairwiseModel
+from skcrf.optimizers import OPTIMIZERS, SCHEDULES, BaseOptimizer, BaseSchedule, StepOptimizer
+from skcrf.parallel import workers
+from skcrf.training import (
     STARTS,
     Monitor,
-    learn,
-    refuse_tasks,
-    refuse_weights,
-    suited,
-    weights_of,
+    Objective,
+    check_class_weight,
+    check_inference,
+    default_optimizer,
+    fitted_attributes,
+    run_stages,
+    start_from_estimator,
+    warn_inference,
+    warn_interrupted,
+    warn_optimizer,
 )
-from skcrf.training.objective import Objective, workers
 
-# The component that others choose, and how a user says so.
+# The component that is chosen to suit the others, and the value that asks for it.
 _AUTO = ("optimizer", "auto")
 
 
 def _is_incremental(estimator):
     optimizer = estimator.optimizer
-    if not hasattr(OPTIMIZERS.get(optimizer) if isinstance(optimizer, str) else optimizer, "epoch"):
-        able = sorted(name for name, one in OPTIMIZERS.items() if hasattr(one, "epoch"))
+    cls = OPTIMIZERS.get(optimizer) if isinstance(optimizer, str) else type(optimizer)
+    if cls is None or not issubclass(cls, StepOptimizer):
+        able = sorted(name for name, one in OPTIMIZERS.items() if issubclass(one, StepOptimizer))
         raise AttributeError(f"partial_fit needs optimizer to be one of {able}, got {optimizer!r}.")
     return True
 
@@ -61,10 +66,9 @@ class BaseFieldClassifier(PredictionMixin, ClassifierMixin, CallbackSupportMixin
 
     Conventions
     -----------
-    - A subclass says how an example is read (`_reads`, `_reader`), and which graph it has and which features
-      its edges have (`_fit_edge_features`, `_structure`); the rest is here.
-    - What is done with a batch is a small object that can be sent to another machine; it never holds the
-      estimator.
+    - A subclass gives the reader of its examples (`_reader`), learns what the features of edges need
+      (`_fit_edge_features`), and gives the graphs of examples (`_topology`) and the model (`_model`).
+    - Work on a batch is a small object that can be sent to another machine; it never holds the estimator.
     - Objective = mean loss per labelled site + alpha / 2 (||coef_||^2 + ||edge_coef_||^2).
     """
 
@@ -97,42 +101,57 @@ class BaseFieldClassifier(PredictionMixin, ClassifierMixin, CallbackSupportMixin
         "random_state": ["random_state"],
     }
 
-    #: What reads an example, before anything is known: a BaseReader.
-    _reads = None
-    #: What the weights of edges are allowed to be: a key of `TIES`.
-    _symmetric = False
-    #: Whether potentials are linear in the weights.
-    _linear = True
+    #: Reader of examples before a fit: a BaseReader.
+    _reader = None
+    #: Class of the model; `_model` passes it the sizes and the ties.
+    _model_class = PairwiseModel
 
-    def _start_reading(self, X):
-        """Make the reader for a fit, which expects nothing yet."""
-        return self._reads
+    def _first_reader(self, X):
+        """Return the reader of a fit, which expects no number of features yet."""
+        return self._reader
 
     @property
-    def _reader(self):
-        """The reader of examples that go with those of the fit."""
-        return type(self._reads)(self.n_features_in_)
+    def _fitted_reader(self):
+        """The reader of examples that agree with those of the fit."""
+        return type(self._reader)(self.n_features_in_)
 
     @abstractmethod
-    def _fit_edge_features(self, fields):
-        """Learn what edge features need: sets `n_edge_features_`, those of each group of edges."""
+    def _fit_edge_features(self, examples):
+        """Learn what the features of edges need, before `_topology` is asked for."""
 
     @property
     @abstractmethod
-    def _structure(self):
-        """What says which graph and edge features an example has: a BaseStructure."""
+    def _topology(self):
+        """The Topology of the fit: graphs and edge features of examples."""
 
-    @property
-    @abstractmethod
-    def _n_groups(self):
-        """Number of groups of edges that have weights of their own."""
+    def _model(self):
+        """Return the model of the fit."""
+        topology = self._topology
+        return self._model_class(
+            len(self.classes_),
+            self.n_features_in_,
+            topology.n_edge_features,
+            topology.n_groups,
+            symmetric=self.get_params(deep=False).get("symmetric", False),
+            fit_intercept=self.fit_intercept,
+        )
+
+    def _params(self, model):
+        """Return the fitted parameters of the model."""
+        fitted = vars(self)
+        return {name: fitted[f"{name}_"] for name in model.shapes}
+
+    def _fitted_model(self):
+        """Return the model and its fitted weight vector."""
+        model = self._model()
+        return model, model.pack(self._params(model))
 
     def set_params(self, **params):
         """Set parameters.
 
-        A component that was given by name becomes an instance when one of its own parameters is set,
-        so that ``inference__max_iter`` works whether `inference` is "trw" or ``TRW()``. An optimizer that is
-        "auto" becomes the one that suits the loss and the inference at this time.
+        A component given by name becomes an instance when one of its own parameters is set, so that
+        ``inference__max_iter`` works whether `inference` is "trw" or ``TRW()``. The optimizer "auto" becomes
+        the one that suits the loss and the inference at that time.
 
         Parameters
         ----------
@@ -145,12 +164,12 @@ class BaseFieldClassifier(PredictionMixin, ClassifierMixin, CallbackSupportMixin
             The estimator.
         """
         for name, registry in self._components.items():
-            choice = params.get(name, getattr(self, name))
+            choice = params.get(name, self.get_params(deep=False)[name])
             nested = any(key.startswith(f"{name}__") for key in params)
-            if nested and (name, choice) == _AUTO:  # the others first: it is theirs to choose
+            if nested and (name, choice) == _AUTO:  # set the others first, as the choice depends on them
                 own = {key: value for key, value in params.items() if key.partition("__")[0] == name}
                 self.set_params(**{key: value for key, value in params.items() if key not in own})
-                params = {**own, name: self._made(name, {**self.get_params(deep=False), name: choice})}
+                params = {**own, name: self._component(name, {**self.get_params(deep=False), name: choice})}
             elif nested and isinstance(choice, str) and choice in registry:
                 params = {**params, name: registry[choice]()}
         return super().set_params(**params)
@@ -162,9 +181,9 @@ class BaseFieldClassifier(PredictionMixin, ClassifierMixin, CallbackSupportMixin
         Parameters
         ----------
         X : sequence of examples
-            What is seen; see the class.
+            Training examples; see the class.
         y : sequence of array-like
-            Labels of every site: ints or strings; hidden where masked or equal to `missing_label`.
+            Labels of every site, integers or strings; hidden where masked or equal to `missing_label`.
         sample_weight : array-like of shape (n_examples,), default=None
             Weight of each example.
 
@@ -174,16 +193,19 @@ class BaseFieldClassifier(PredictionMixin, ClassifierMixin, CallbackSupportMixin
             The fitted estimator.
         """
         with all_or_nothing(self) as before:
-            batches, shape = self._prepare(X, y, sample_weight, reset=True)
+            batches = self._prepare(X, y, sample_weight, reset=True)
             stages = self.schedule_.stages(sum(batch.n_examples for batch in batches), self.max_iter)
             context = self._init_callback_context(max_subtasks=sum(max_iter for _, max_iter in stages))
             metadata = {} if sample_weight is None else {"sample_weight": sample_weight}
-            told = {"estimator": self, "X": X, "y": y, "metadata": metadata}
-            context.call_on_fit_task_begin(**told)
+            arguments = {"estimator": self, "X": X, "y": y, "metadata": metadata}
+            context.call_on_fit_task_begin(**arguments)
             with self._workers() as run:
-                objective = self._objective(batches, shape, run)
-                self._learn(objective, before, Monitor(self, shape, context, told))
-            context.call_on_fit_task_end(**told, reconstruction_attributes=self._weights().fitted)
+                objective = self._objective(batches, run)
+                self._minimise(objective, before, Monitor(self, objective.model, context, arguments))
+            context.call_on_fit_task_end(
+                **arguments,
+                reconstruction_attributes=lambda: fitted_attributes(self._params(self._model())),
+            )
         return self
 
     @available_if(_is_incremental)
@@ -191,20 +213,19 @@ class BaseFieldClassifier(PredictionMixin, ClassifierMixin, CallbackSupportMixin
     def partial_fit(self, X, y, classes=None, sample_weight=None):
         """Make one pass over some more examples; needs a mini-batch optimizer such as "adam".
 
-        The shape of the model, such as the number of neighbours and the features of edges, is that of the
-        first call, and where dictionaries name features, these are the ones that it names: others, in later
-        calls, are left out. The start, too, is that of the first call: `init` as for `fit`, with "auto" for
-        zeros; where it names the model without edges or a loss, that is fitted to the examples of that call.
+        The first call fixes the shape of the model: the number of neighbours, the features of edges and, for
+        dictionaries, the names of features; later names are ignored. It also finds the start: `init` as for
+        `fit`, except that "auto" means zeros. A start that has to be fitted uses the examples of that call.
 
         Parameters
         ----------
         X : sequence of examples
-            What is seen; see the class.
+            Training examples; see the class.
         y : sequence of array-like
             Labels, as for `fit`.
         classes : array-like of shape (n_classes,), default=None
-            All labels that will ever come. Needed in the first call, unless the parameter `classes` of
-            the estimator has them or `y` holds them all.
+            All labels of all calls. Needed in the first call, unless the parameter `classes` has them or `y`
+            holds them all.
         sample_weight : array-like of shape (n_examples,), default=None
             Weight of each example.
 
@@ -213,141 +234,103 @@ class BaseFieldClassifier(PredictionMixin, ClassifierMixin, CallbackSupportMixin
         self : object
             The estimator.
         """
-        first = not hasattr(self, "coef_")
+        first = not self.__sklearn_is_fitted__()
         with all_or_nothing(self):
-            self._pass_over(*self._prepare(X, y, sample_weight, reset=first, classes=classes), first)
+            self._run_epoch(self._prepare(X, y, sample_weight, reset=first, classes=classes), first)
         return self
 
-    def _pass_over(self, batches, shape, first):
-        if not batches:  # a chunk without labels or weights has nothing to teach
+    def _run_epoch(self, batches, first):
+        if not batches:  # no labels, or no weights
             return
         with self._workers() as run:
-            objective = self._objective(batches, shape, run)
-            # Few examples may come in the first call: it fits to them only what the user asks for by name.
+            objective = self._objective(batches, run)
+            monitor = Monitor(self, objective.model)
+            # The first call may have few examples: fit to them only a start that the user asks for by name.
             init = "zeros" if isinstance(self.init, str) and self.init == "auto" else self.init
-            monitor = Monitor(self, shape)
-            w = (self._start(init, objective, monitor) if first else self._weights()).ravel()
-            # After a fit, or by another optimizer, it starts afresh from the fitted weights.
-            fresh = type(self.optimizer_), w, self.optimizer_.start(w), check_random_state(self.random_state)
-            before = vars(self).get("_pass", fresh)
+            w = self._start(init, objective, monitor) if first else self._fitted_model()[1]
+            # After a fit, or with another optimizer, start afresh from the fitted weights.
+            optimizer = self.optimizer_
+            fresh = type(optimizer), w, optimizer.start(w), check_random_state(self.random_state)
+            before = vars(self).get("_partial_fit_state", fresh)
             _, w, state, rng = before if before[0] is fresh[0] else fresh
-            w, value, state = self.optimizer_.epoch(objective, w, state, rng)
-        self._pass = fresh[0], w, state, rng
+            w, value, state = optimizer.epoch(objective, w, state, rng)
+        self._partial_fit_state = fresh[0], w, state, rng
         monitor.loss_curve = [*([] if first else self.loss_curve_), value]
-        self._set_fitted(shape.unravel(self.optimizer_.judged(w, state)), monitor, converged=False)
+        self._set_fitted(objective.model.unpack(optimizer.judged(w, state)), monitor, converged=False)
 
     @property
     def _init(self):
-        """What `fit` starts from: the name of a start, or an estimator."""
+        """The start of `fit`: a name, or an estimator."""
         if not (isinstance(self.init, str) and self.init == "auto"):
             return self.init
         return self.loss_.starts_from if self.optimizer_.starts else "zeros"
 
     def _start(self, init, objective, monitor):
-        """Find the weights to start from."""
+        """Return the weights to start from."""
         if isinstance(init, str):
             return STARTS[init](objective, monitor.minimise)
-        return self._allowed(weights_of(init, objective.shape, self.classes_))
+        model = objective.model
+        return model.pack(model.project(start_from_estimator(init, model, self.classes_)))
 
-    def _allowed(self, start):
-        """Make weights those of a model with these parameters."""
-        if not self.fit_intercept:
-            start = start._replace(intercept=np.zeros_like(start.intercept))
-        return start._replace(edge_coef=self._tie(start.edge_coef))
-
-    @property
-    def _tie(self):
-        return partial(TIES[self._symmetric], n_groups=self._n_groups)
-
-    def _warm_start(self, before, shape):
-        """Return the weights from before the fit, None if they are those of another model."""
-        if "coef_" not in before or not np.array_equal(before["classes_"], self.classes_):
+    def _warm_start(self, before, model):
+        """Return the weights of the last fit, or None if they are those of another model."""
+        if not all(f"{name}_" in before for name in model.shapes):
             return None
-        start = self._weights()
-        return self._allowed(start) if start.shapes() == shape.shapes() else None
+        params = {name: before[f"{name}_"] for name in model.shapes}
+        same_shapes = all(params[name].shape == shape for name, shape in model.shapes.items())
+        if not same_shapes or not np.array_equal(before["classes_"], self.classes_):
+            return None
+        return model.pack(model.project(params))
 
     def _read(self, X, *, reset):
-        """Validate X and return Fields; with `reset` also set `n_features_in_`."""
-        if is_table(X, self._reads.is_example, self._reads.many):
-            self._reads.check_table(X)
+        """Validate X and return Examples; with `reset` also set `n_features_in_`."""
+        if is_table(X, self._reader.is_example, self._reader.many):
+            self._reader.check_table(X)
             X = validate_data(self, X, reset=reset, dtype=[np.float64, np.float32])
-            return Fields(X, [()] * len(X), self._reads)
+            return Examples(X, self._reader, [()] * len(X))
         if len(X) == 0:
-            raise ValueError(f"X is empty: expected at least one {self._reads.one}.")
-        source = Source(X, "X") if is_lazy(X) else None
-        given = X if source is None else prefetched(source.__getitem__, range(len(X)))
-        reader = self._start_reading(X) if reset else self._reader
-        examples, shapes = [], []
-        for i, one in enumerate(given):
-            example = reader(one, f"X[{i}]" if source is None else source.called(i))
-            reader = reader.like(example, f"X[{i}]") if reset else reader
-            shapes.append(example.shape)
-            if source is None:
-                examples.append(example)
+            raise ValueError(f"X must hold at least one {self._reader.one}, got none.")
+        reader = self._first_reader(X) if reset else self._fitted_reader
+        examples = read_examples(X, reader, agree=reset)
         if reset:
-            self.n_features_in_ = reader.n_features
+            self.n_features_in_ = examples.reader.n_features
             vars(self).pop("feature_names_in_", None)
-        return Fields(examples if source is None else source, shapes, reader)
+        return examples
 
     def _prepare(self, X, y, sample_weight, *, reset, classes=None):
-        """Validate everything, set what does not depend on weights; return batches and zero weights."""
-        fields = self._read(X, reset=reset)
-        lazy_y = is_lazy(y) and not fields.is_table  # the labels of a table are read at once
-        kind = LazyLabels if lazy_y else Labels
-        missing_label, advice = self.missing_label, self._reads.advice
-        labels = kind(y, fields.shapes, missing_label=missing_label, name="y", advice=advice)
+        """Validate everything, set all attributes that do not depend on weights, and return batches."""
+        examples = self._read(X, reset=reset)
+        advice = self._reader.advice
+        labels = Labels(y, examples.shapes, missing_label=self.missing_label, name="y", advice=advice)
         if reset:
             self.classes_ = self._find_classes(labels, classes)
-            self._fit_edge_features(fields)
-            vars(self).pop("_pass", None)
+            self._fit_edge_features(examples)
+            vars(self).pop("_partial_fit_state", None)
         elif classes is not None and not np.array_equal(
             sorted_classes([classes], name="classes"), self.classes_
         ):
-            raise ValueError(f"classes={classes!r} differs from {self.classes_.tolist()} in an earlier call.")
-        for name in self._components:
-            setattr(self, f"{name}_", self._made(name, self.get_params(deep=False)))
-        refuse_tasks(self._losses(), self.inference_)
-        # What would be refused after a long fit is refused now.
-        self.inference_.check_layout(self._structure.layout)
-        self._decoding()
-        weight = check_weights(sample_weight, len(fields.shapes))
-        encoded = None if lazy_y else labels.encode(self.classes_)
-        if not (lazy_y or fields.is_lazy or fields.is_table):
-            for i, example in enumerate(fields.examples):
-                refuse_labelled(example.outline, encoded[i].ravel(), f"y[{i}]")
-        counts = labels.counts(self.classes_) if lazy_y else None
-        n_labels, totals = count_labels(encoded, counts, weight, len(self.classes_), fields.is_table)
+            raise ValueError(
+                f"classes must be {self.classes_.tolist()}, as in an earlier call, got {classes!r}."
+            )
+        self._set_components()
+        weight = check_weights(sample_weight, len(examples))
+        y, n_labels, totals = self._encode(labels, examples, weight)
         for _, loss in self._losses():
-            loss.check(self.inference_, n_labels * (weight > 0), fields.sizes, len(self.classes_))
-        reading = self._reading(self._class_weights(totals, fields.sizes))
+            loss.check(self.inference_, n_labels * (weight > 0), examples.sizes, len(self.classes_))
+        if self.class_weight is not None and (examples.sizes > 1).any():
+            check_class_weight(self._losses(), self.class_weight)
         keep = np.flatnonzero((n_labels > 0) & (weight > 0))
-        chosen = partition(
-            keep, fields.sizes, self.optimizer_.batch_size, check_random_state(self.random_state)
+        rng = check_random_state(self.random_state)
+        parts = list(partition(keep, examples.sizes, self.optimizer_.batch_size, rng))
+        class_weights = compute_class_weights(self.class_weight, self.classes_, totals)
+        if reset and not parts:
+            raise ValueError("y and sample_weight must leave an example with a label and a weight above 0.")
+        return make_batches(
+            examples, y, self._topology, parts, weight, class_weights=class_weights, n_labels=n_labels
         )
-        if fields.is_lazy or lazy_y:
-            batches = lazy_batches(X, y, reading, chosen, weight, fields.shapes, n_labels)
-        else:
-            batches = make_batches(fields, encoded, reading, chosen, weight)
-        if reset and not batches:
-            raise ValueError("No example has both a label in y and a non-zero weight in sample_weight.")
-        n_edge_features = self.n_edge_features_ * self._n_groups
-        return batches, zero_weights(len(self.classes_), self.n_features_in_, n_edge_features)
-
-    def _made(self, component, params):
-        """Make a component of what the user says in some parameters, or of what suits others."""
-        choice = params[component]
-        if (component, choice) == _AUTO:
-            choice = suited(self._made("loss", params), self._made("inference", params), self._linear)
-        return resolve(self._components[component], choice, name=component)
-
-    def _reading(self, class_weights=None):
-        return Reading(self._reader, self.classes_, self.missing_label, class_weights, self._structure)
-
-    def _workers(self):
-        return workers(self.n_jobs, verbose=self.verbose, name=type(self).__name__)
 
     def _find_classes(self, labels, classes):
-        found = labels.classes()  # also where the classes are given: refuses labels that are all hidden
+        found = labels.classes()  # also if classes are given: raises an error if all labels are hidden
         classes = self.classes if classes is None else classes
         if classes is None:
             return found
@@ -356,48 +339,75 @@ class BaseFieldClassifier(PredictionMixin, ClassifierMixin, CallbackSupportMixin
         classes = sorted_classes([classes], name="classes")
         if self.missing_label is not None and self.missing_label in classes.tolist():
             raise ValueError(
-                f"classes holds missing_label={self.missing_label!r}, which stands for no label."
+                f"classes must not hold missing_label={self.missing_label!r}, which marks hidden labels."
             )
         return classes
 
+    def _set_components(self):
+        """Resolve the components, and raise the errors now that would come after a long fit."""
+        for name in self._components:
+            setattr(self, f"{name}_", self._component(name, self.get_params(deep=False)))
+        check_inference(self._losses(), self.inference_, self.gradient_)
+        self.inference_.check_layout(self._model_class.layout)
+        self._decoding()
+
+    def _component(self, name, params):
+        """Return a component from its parameter, or the one that suits the others."""
+        choice = params[name]
+        if (name, choice) == _AUTO:
+            loss, inference = (self._component(other, params) for other in ("loss", "inference"))
+            choice = default_optimizer(loss, inference, self._model_class.is_linear)
+        return resolve(self._components[name], choice, name=name)
+
+    def _encode(self, labels, examples, weight):
+        """Return class indices, the number of labels of each example, and the weight of each class."""
+        y = labels.encode(self.classes_)
+        if examples.is_table:
+            known = y[0] >= 0
+            totals = np.bincount(y[0][known], weights=weight[known], minlength=len(self.classes_))
+            return y, known.astype(np.int64), totals
+        if not (examples.is_lazy or labels.is_lazy):
+            for i, example in enumerate(examples.items):
+                check_unlabelled(self._topology, example, y[i].ravel(), f"y[{i}]")
+        counts = labels.counts(self.classes_)
+        return y, counts.sum(axis=1), weight @ counts
+
     def _losses(self):
-        """Yield the parameter and the loss that it asks for: of the fit, and of all that it starts from."""
+        """Yield pairs of a parameter and the loss that it asks for: of the fit, and of its starts."""
         yield "loss", self.loss_
         init = self._init
         while isinstance(init, str) and init in LOSSES:
-            yield "init", LOSSES[init]()
-            init = LOSSES[init].starts_from
+            loss = LOSSES[init]()
+            yield "init", loss
+            init = loss.starts_from
 
-    def _class_weights(self, totals, sizes):
-        if self.class_weight is not None and (sizes > 1).any():
-            refuse_weights(self._losses(), self.class_weight)
-        return class_weights_of(self.class_weight, self.classes_, totals)
+    def _workers(self):
+        return workers(self.n_jobs, verbose=self.verbose, name=type(self).__name__)
 
-    def _objective(self, batches, shape, run):
-        infers = any(loss.needs for _, loss in self._losses())  # if not, a strategy has nothing to refuse
+    def _objective(self, batches, run):
+        # Wrap the inference only if a loss calls it: a strategy that does not fit it has nothing to refuse.
+        infers = any(loss.needs or loss.tasks for _, loss in self._losses())
         return Objective(
             batches,
-            shape,
+            self._model(),
             loss=self.loss_,
             inference=self.gradient_.wrap(self.inference_) if infers else self.inference_,
             alpha=self.alpha,
-            fit_intercept=self.fit_intercept,
-            tie=self._tie,
             run=run,
-            judge=partial(Errors, inference=self.inference_, decoding=self._decoding()),
+            count_errors=partial(CountErrors, inference=self.inference_, decoding=self._decoding()),
         )
 
-    def _learn(self, objective, before, monitor):
-        """Run the optimizer, set the fitted attributes, and tell if it did not converge.
+    def _minimise(self, objective, before, monitor):
+        """Run the optimizer, set the fitted attributes, and warn if it did not converge.
 
         `before` are the attributes from before the fit.
         """
 
         def start():
-            warm = self._warm_start(before, objective.shape) if self.warm_start else None
+            warm = self._warm_start(before, objective.model) if self.warm_start else None
             return self._start(self._init, objective, monitor) if warm is None else warm
 
-        result = learn(
+        result = run_stages(
             objective,
             start,
             optimizer=self.optimizer_,
@@ -407,28 +417,25 @@ class BaseFieldClassifier(PredictionMixin, ClassifierMixin, CallbackSupportMixin
             monitor=monitor,
             rng=check_random_state(self.random_state),
         )
-        if getattr(self.inference_, "tol", 0) > 0 and result.success is not None:
-            objective(result.x)  # the last evaluation need not have been of these weights, or of all examples
+        if self.inference_.tol and result.success is not None:
+            objective(result.x)  # the last evaluation may have been of other weights, or of some examples
         converged = bool(result.success and objective.converged)
-        self._set_fitted(self._allowed(objective.shape.unravel(result.x)), monitor, converged=converged)
+        params = objective.model.project(objective.model.unpack(result.x))
+        self._set_fitted(params, monitor, converged=converged)
         if result.success is None:
-            warn_of("The fit was interrupted", "the best weights so far are kept")
+            warn_interrupted()
         elif not result.success and not monitor.stopped:
-            fitted = self.optimizer_, self.loss_, self.inference_, self._linear
-            warn_of(*not_minimised(result, *fitted))
+            warn_optimizer(result, self.optimizer_, self.loss_, self.inference_, objective.model)
         elif not objective.converged:
-            warn_of(*not_inferred(self.inference_))
+            warn_inference(self.inference_)
 
-    def _weights(self):
-        return Weights(self.coef_, self.intercept_, self.edge_coef_)
-
-    def _set_fitted(self, weights, monitor, *, converged):
-        for name, values in (weights.fitted() | monitor.curves()).items():
+    def _set_fitted(self, params, monitor, *, converged):
+        for name, values in (fitted_attributes(params) | monitor.curves()).items():
             setattr(self, name, values)
         self.converged_ = converged
 
     def __sklearn_is_fitted__(self):
-        return hasattr(self, "coef_")
+        return "converged_" in vars(self)
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()

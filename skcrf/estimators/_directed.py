@@ -1,4 +1,4 @@
-"""What directed models can do that others cannot: samples and likelihoods without approximation."""
+"""Samples and likelihoods of directed models."""
 
 from numbers import Integral
 from typing import NamedTuple
@@ -6,104 +6,56 @@ from typing import NamedTuple
 import numpy as np
 from sklearn.utils import check_random_state, check_scalar
 
-from skcrf.data import by_their_numbers, like_container
-from skcrf.estimators._prediction import by_example
+from skcrf.data import like_container, user_index
 from skcrf.graph import clamp, score, sum_by_example
 from skcrf.inference import BaseInference
-from skcrf.models import ancestral_samples
-from skcrf.models.features import potentials, scores
-from skcrf.models.weights import Weights
-from skcrf.training.convergence import not_inferred, warn_of
+from skcrf.models import DirectedModel
+from skcrf.training import warn_inference
 
 
-class Draw(NamedTuple):
-    """Draws labels; all that travels to where a batch is.
+class DrawSamples(NamedTuple):
+    """Samples of the labels of a batch; each example has a seed, so that batches do not matter."""
 
-    Attributes
-    ----------
-    weights : Weights
-        Parameters.
-    seeds : ndarray of shape (n_examples,)
-        A seed for each example of the batch, so that its samples do not depend on the others.
-    n_samples : int
-        Number of samples of each example.
-    """
-
-    weights: Weights
+    model: DirectedModel
+    w: np.ndarray
     seeds: np.ndarray
     n_samples: int
 
-    @by_their_numbers
     def __call__(self, batch):
-        """Draw labels of all examples of a batch.
-
-        Parameters
-        ----------
-        batch : Batch
-            Some examples.
-
-        Returns
-        -------
-        samples : list of ndarray of shape (..., n_samples)
-            Samples of each example, of the shape of its labels; of a table one array.
-        """
+        """Return one array per example, samples along the last axis."""
         sizes = np.diff(batch.graph.node_ptr)
         uniforms = [
             np.random.RandomState(seed).uniform(size=(size, self.n_samples))
             for seed, size in zip(self.seeds, sizes, strict=True)
         ]
-        theta = scores(self.weights, batch)
-        return by_example(
-            batch, ancestral_samples(batch.graph, batch.factors, theta, np.concatenate(uniforms))
-        )
+        with user_index(batch.index):
+            samples = self.model.sample(self.model.unpack(self.w), batch, np.concatenate(uniforms))
+        return batch.split(samples)
 
 
 class LogLikelihood(NamedTuple):
-    """Computes log-probabilities of known labels; all that travels to where a batch is.
+    """Log-probabilities of the known labels of a batch; the inference sums out hidden ones."""
 
-    Attributes
-    ----------
-    weights : Weights
-        Parameters.
-    inference : BaseInference
-        What sums out labels that are hidden.
-    """
-
-    weights: Weights
+    model: DirectedModel
+    w: np.ndarray
     inference: BaseInference
 
-    @by_their_numbers
     def __call__(self, batch):
-        """Compute the log-probabilities of a batch.
-
-        Parameters
-        ----------
-        batch : Batch
-            Some examples.
-
-        Returns
-        -------
-        values : ndarray of shape (n_examples,)
-            One an example.
-        converged : bool
-            Whether inference did, on all that needed it.
-        """
-        batch = batch.given_labels
-        field, y = batch.field, batch.y
-        theta = potentials(self.weights, batch)
-        n_hidden = sum_by_example(y < 0, field.node_example, field)
-        if not n_hidden.any():
-            return score(field, theta, y), True
-        beliefs = self.inference.forward(field, clamp(theta, y))
-        nothing_known = n_hidden == np.diff(field.node_ptr)
-        summed = np.where(nothing_known, 0.0, beliefs.log_z)
-        return np.where(n_hidden == 0, score(field, theta, y), summed), bool(beliefs.converged.all())
+        """Return one value per example, and whether all inferences converged."""
+        with user_index(batch.index):
+            factors, theta = self.model.given_labels().potentials(self.model.unpack(self.w), batch)
+            y = batch.y
+            n_hidden = sum_by_example(y < 0, factors.node_example, factors)
+            if not n_hidden.any():
+                return score(factors, theta, y), True
+            beliefs = self.inference.forward(factors, clamp(theta, y))
+            all_hidden = n_hidden == np.diff(factors.node_ptr)
+            summed = np.where(all_hidden, 0.0, beliefs.log_z)
+            return np.where(n_hidden == 0, score(factors, theta, y), summed), bool(beliefs.converged.all())
 
 
 class DirectedMixin:
-    """Samples and likelihoods of a fitted directed model."""
-
-    _linear = False
+    """Methods of fitted directed models."""
 
     def sample(self, X, n_samples=1, random_state=None):
         """Draw labels from the model, every site after its parents: exact and independent samples.
@@ -111,7 +63,7 @@ class DirectedMixin:
         Parameters
         ----------
         X : sequence of examples
-            What is seen; see the class.
+            Examples; see the class.
         n_samples : int, default=1
             Number of samples of each example.
         random_state : int, RandomState instance or None, default=None
@@ -129,8 +81,8 @@ class DirectedMixin:
         drawn, first = [], 0
         with self._workers() as run:
             for batch in batches:
-                some = seeds[first : first + batch.n_examples]
-                drawn += run(Draw(self._weights(), some, n_samples), [batch], title="samples")[0]
+                own = seeds[first : first + batch.n_examples]
+                drawn += run(DrawSamples(*self._fitted_model(), own, n_samples), [batch], title="samples")[0]
                 first += batch.n_examples
         labels = [self.classes_[x] for x in drawn]
         if is_table:
@@ -143,19 +95,20 @@ class DirectedMixin:
         Parameters
         ----------
         X : sequence of examples
-            What is seen; see the class.
+            Examples; see the class.
         Y : sequence of array-like
             Labels; hidden where masked or equal to `missing_label`.
 
         Returns
         -------
         log_likelihood : ndarray of shape (n_examples,)
-            ``log p(Y[i] | X[i])``, exact where all labels of example i are known. Hidden labels are summed
-            out by the inference, which makes it as exact as that is.
+            ``log p(Y[i] | X[i])``, exact where all labels of example i are known. The inference sums out
+            hidden labels, so that the result is as exact as the inference is.
         """
         batches, _ = self._batches_of(X, Y)
+        work = LogLikelihood(*self._fitted_model(), self.inference_)
         with self._workers() as run:
-            results = run(LogLikelihood(self._weights(), self.inference_), batches, title="likelihood")
+            results = run(work, batches, title="likelihood")
         if not all(converged for _, converged in results):
-            warn_of(*not_inferred(self.inference_))
+            warn_inference(self.inference_)
         return np.concatenate([values for values, _ in results])

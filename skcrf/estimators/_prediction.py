@@ -1,239 +1,129 @@
-"""From batches to predictions, example by example."""
+"""Predictions of fitted classifiers."""
 
-from collections.abc import Callable
 from copy import copy
-from typing import NamedTuple
 
 import numpy as np
 from sklearn.base import clone
+from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from skcrf._registry import resolve
 from skcrf.data import (
+    Examples,
     Labels,
+    LazyClassIndices,
     Source,
     any_lazy,
-    by_their_numbers,
     check_shape,
     check_weights,
     like_container,
+    make_batches,
+    partition,
     read_labels,
 )
-from skcrf.data.batches import make_batches, partition
-from skcrf.data.lazy import lazy_batches
-from skcrf.estimators._decoding import Decoded, Posed, by_example, choose, field_of, needs_marginals
-from skcrf.inference import INFERENCE, BaseInference
+from skcrf.estimators._decoding import ComputePotentials, DecodeLabels, InferMarginals
+from skcrf.inference import INFERENCE
 from skcrf.metrics import pooled_accuracy
-from skcrf.models.weights import Weights
-from skcrf.training.convergence import not_inferred, warn_of
+from skcrf.training import choose_decoding, missing_marginals, warn_inference
 
-# Examples that are predicted at a time where scores are summed up: their predictions are all that is kept.
-_TOGETHER = 16
-
-
-def of_sites(batch, beliefs):
-    """Cut the marginals of sites into examples.
-
-    Parameters
-    ----------
-    batch : Batch
-        The examples.
-    beliefs : Beliefs
-        What inference gave.
-
-    Returns
-    -------
-    P : list of ndarray of shape (..., n_classes)
-        One an example, of the shape of its labels; of a table one array.
-    """
-    return by_example(batch, beliefs.mu)
+# Lazy examples that are predicted at a time in `score`; only their predictions are kept.
+_SCORED_TOGETHER = 16
 
 
-def of_edges(batch, beliefs):
-    """Cut the marginals of edges into examples.
-
-    Parameters
-    ----------
-    batch : Batch
-        The examples.
-    beliefs : Beliefs
-        What inference gave.
-
-    Returns
-    -------
-    P : list of ndarray of shape (n_edges, n_classes, n_classes)
-        One an example, edges in their order.
-    """
-    return np.split(beliefs.edge_mu, batch.graph.edge_ptr[1:-1])
+def _gives_marginals(estimator):
+    # Predictions use the inference of the fit, whatever parameters are set later.
+    inference = vars(estimator).get("inference_", estimator.inference)
+    method = INFERENCE.get(inference) if isinstance(inference, str) else inference
+    problem = None if method is None else missing_marginals(method, inference)
+    if problem is not None:
+        raise AttributeError(problem)
+    return True
 
 
-class Marginals(NamedTuple):
-    """What is done with a batch; all that travels to where the batch is.
-
-    Attributes
-    ----------
-    weights : Weights
-        Parameters.
-    inference : BaseInference
-        The inference.
-    arranged : callable
-        From batch and beliefs to a list of arrays, one an example: `of_sites`, or something of edges.
-    """
-
-    weights: Weights
-    inference: BaseInference
-    arranged: Callable = of_sites
-
-    @by_their_numbers
-    def __call__(self, batch):
-        """Infer the marginals of a batch.
-
-        Parameters
-        ----------
-        batch : Batch
-            Some examples.
-
-        Returns
-        -------
-        P : list of ndarray
-            What is wanted of each example.
-        converged : bool
-            Whether inference did, on all of them.
-        """
-        edges = self.arranged is not of_sites
-        beliefs = self.inference.forward(*field_of(self.weights, batch), 1.0, edges=edges)
-        return self.arranged(batch, beliefs), bool(beliefs.converged.all())
+#: Decorator of methods that exist only if the inference gives marginals.
+needs_marginals = available_if(_gives_marginals)
 
 
-def map_examples(function, P):
-    """Apply a function to the array of each example, whatever the container.
-
-    Parameters
-    ----------
-    function : callable
-        A function of arrays.
-    P : sequence of ndarray
-        One array an example, or one array of all.
-
-    Returns
-    -------
-    results : sequence of ndarray
-        In the container of P.
-    """
+def _map_examples(function, P):
+    """Apply a function to the array of each example, and keep the container."""
     if isinstance(P, np.ndarray) and P.dtype != object:
         return function(P)
     return like_container(P, [function(p) for p in P])
 
 
-def lazy_accuracy(predict, X, y, sample_weight, missing_label, advice=""):
-    """Compute the pooled accuracy of examples that are loaded when asked for, a few at a time.
-
-    Parameters
-    ----------
-    predict : callable
-        From examples to labels.
-    X : sequence of examples
-        What is seen.
-    y : sequence of array-like
-        True labels.
-    sample_weight : array-like of shape (n_examples,) or None
-        Weight of each example.
-    missing_label : object
-        The value that stands for a hidden label.
-    advice : str, default=""
-        What to say of labels of a wrong shape.
-
-    Returns
-    -------
-    accuracy : float
-        The share of labelled sites that are predicted right.
-    """
-    if len(y) != len(X):
-        raise ValueError(f"y holds {len(y)} examples, but X holds {len(X)}.")
-    weight = check_weights(sample_weight, len(X))
-    right = total = 0.0
-    for start in range(0, len(X), _TOGETHER):
-        some = np.arange(start, min(start + _TOGETHER, len(X)))
-        truth = Source(y, "y", some)
-        for i, predicted in enumerate(predict(Source(X, "X", some))):
-            labels = truth[i]
-            check_shape(labels, predicted.shape, truth.called(i), f"X[{some[i]}]", advice)
-            values, hidden = read_labels(labels, missing_label, truth.called(i))
-            right += weight[some[i]] * np.count_nonzero((values == predicted) & ~hidden)
-            total += weight[some[i]] * np.count_nonzero(~hidden)
-    if not total > 0:
-        raise ValueError("No site counts: every label in y is hidden, or has weight 0 by sample_weight.")
-    return right / total
-
-
 class PredictionMixin:
-    """What a fitted classifier of fields says of other examples."""
+    """Methods of a fitted classifier."""
 
     def _batches_of(self, X, Y=None, *, alone=False):
-        """Put examples, and what is known of their labels, into batches; tell whether X is a table.
+        """Return batches of examples with known labels, and whether X is a table.
 
-        With `alone` every example is a batch by itself, unless they are rows of a table.
+        With `alone`, every example is a batch of its own, unless X is a table.
         """
         check_is_fitted(self)
-        if any_lazy(X, Y, self._reads.is_example):
-            # One example each: how many would go together is known only after they were loaded.
-            parts = [[i] for i in range(len(X))]
-            return lazy_batches(X, Y, self._reading(), parts, np.ones(len(X))), False
-        fields = self._read(X, reset=False)
-        known = None
-        if Y is not None:
-            advice = self._reads.advice
-            labels = Labels(Y, fields.shapes, missing_label=self.missing_label, advice=advice)
-            known = labels.encode(self.classes_)
-        every = np.arange(len(fields.shapes))
-        chosen = every[:, None] if alone and not fields.is_table else partition(every, fields.sizes)
-        weight = np.ones(len(fields.shapes))
-        return make_batches(fields, known, self._reading(), chosen, weight), fields.is_table
+        advice = self._reader.advice
+        if any_lazy(X, Y, self._reader.is_example):
+            # One example per batch: their sizes are known only after they are loaded.
+            examples, alone = Examples(_source(X, Y, self._reader), self._fitted_reader, None), True
+            labels = Y
+            if Y is not None:
+                source = Source(Y, "Y")
+                labels = LazyClassIndices(source, self.classes_, self.missing_label, advice)
+        else:
+            examples = self._read(X, reset=False)
+            labels = Y
+            if Y is not None:
+                checked = Labels(Y, examples.shapes, missing_label=self.missing_label, advice=advice)
+                labels = checked.encode(self.classes_)
+        every = np.arange(len(examples))
+        alone = alone and not examples.is_table
+        parts = every[:, None] if alone else partition(every, examples.sizes)
+        batches = make_batches(examples, labels, self._topology, parts, np.ones(len(examples)))
+        return batches, examples.is_table
 
     def _run(self, work, X, Y):
-        """Do some work on all batches; put what was found for each into the container of X."""
+        """Run a function of batches; return its results per example in the container of X."""
         batches, is_table = self._batches_of(X, Y)
         with self._workers() as run:
             results = run(work, batches, title="inference")
         if not all(converged for _, converged in results):
-            warn_of(*not_inferred(self.inference_))
+            warn_inference(self.inference_)
         P = [p for found, _ in results for p in found]
         return np.concatenate(P) if is_table else like_container(X, P)
 
-    def _infer(self, X, Y, **wanted):
-        """Infer the marginals of the sites, or what else is wanted: see `Marginals`."""
+    def _infer(self, X, Y, **options):
+        """Infer the marginals of the sites, or of the edges: see `InferMarginals`."""
         check_is_fitted(self)
-        return self._run(Marginals(self._weights(), self.inference_, **wanted), X, Y)
+        return self._run(InferMarginals(*self._fitted_model(), self.inference_, **options), X, Y)
 
     @needs_marginals
     def predict_proba(self, X, Y=None):
-        """Infer the marginals of every site.
+        """Compute the marginals of every site.
 
         Parameters
         ----------
         X : sequence of examples
-            What is seen; see the class.
+            Examples; see the class.
         Y : sequence of array-like, default=None
-            What is known: labels of some sites, hidden where masked or equal to `missing_label`. The
-            answer is then given these labels.
+            Known labels of some sites, hidden where masked or equal to `missing_label`. Marginals are
+            conditional on them.
 
         Returns
         -------
         P : sequence of ndarray of shape (..., n_classes)
-            Probabilities of the classes, in the order of `classes_`, in the kind of container X is.
+            Probabilities of the classes in the order of `classes_`, in the kind of container that X is.
         """
         return self._infer(X, Y)
 
     @needs_marginals
     def predict_log_proba(self, X, Y=None):
-        """Infer the logarithms of the marginals of every site.
+        """Compute the logarithms of the marginals of every site.
 
         Parameters
         ----------
         X : sequence of examples
-            What is seen; see the class.
+            Examples; see the class.
         Y : sequence of array-like, default=None
-            What is known, as for `predict_proba`.
+            Known labels, as for `predict_proba`.
 
         Returns
         -------
@@ -241,20 +131,20 @@ class PredictionMixin:
             Log-probabilities of the classes.
         """
         with np.errstate(divide="ignore"):
-            return map_examples(np.log, self.predict_proba(X, Y))
+            return _map_examples(np.log, self.predict_proba(X, Y))
 
     def predict(self, X, Y=None):
         """Predict the label of every site.
 
-        That is the one of the largest marginal, or the one in the most probable configuration: see the
-        parameter `decoding`. At hidden variables it is their best state given the labels.
+        The label has the largest marginal, or belongs to the most probable configuration: see the parameter
+        `decoding`. Hidden variables get their best state given the labels.
 
         Parameters
         ----------
         X : sequence of examples
-            What is seen; see the class.
+            Examples; see the class.
         Y : sequence of array-like, default=None
-            What is known, as for `predict_proba`.
+            Known labels, as for `predict_proba`.
 
         Returns
         -------
@@ -262,25 +152,24 @@ class PredictionMixin:
             Labels, in the kind of container that X is.
         """
         check_is_fitted(self)
-        states = self._run(Decoded(self._weights(), self.inference_, self._decoding()), X, Y)
-        return map_examples(lambda x: self.classes_[x], states)
+        work = DecodeLabels(*self._fitted_model(), self.inference_, self._decoding())
+        return _map_examples(lambda states: self.classes_[states], self._run(work, X, Y))
 
     def with_inference(self, inference):
-        """Make a copy that predicts with the same weights by another inference.
+        """Return a copy that predicts with the same weights by another inference.
 
-        Weights are best with the inference that they were learned for; but a few iterations in training may
-        be worth more of them in prediction, a MAP solver is what gives labels only, and samples tell how sure
-        they are.
+        Weights are best with the inference that they were learned for. Useful exceptions are more iterations
+        in prediction than in training, a MAP solver that gives labels only, and sampling.
 
         Parameters
         ----------
         inference : str or BaseInference
-            By name, or as an instance.
+            Name or instance.
 
         Returns
         -------
         other : estimator
-            Fitted. It has the same weights, and `inference` as its parameter.
+            Fitted copy with the same weights and the parameter `inference`.
 
         Examples
         --------
@@ -295,33 +184,32 @@ class PredictionMixin:
         other = copy(self)
         for name, component in self.get_params(deep=False).items():
             if name != "init" and hasattr(component, "get_params"):
-                setattr(other, name, clone(component))  # to be set apart from now on
-        vars(other).pop("_pass", None)  # of `partial_fit`, which then starts afresh
+                setattr(other, name, clone(component))  # later changes must not reach both copies
+        vars(other).pop("_partial_fit_state", None)
         other.inference = inference
         other._validate_params()
         other.inference_ = resolve(INFERENCE, inference, name="inference")
-        other.inference_.check_layout(self._structure.layout)
-        other._decoding()  # refuses what it cannot do
+        other.inference_.check_layout(self._model().layout)
+        other._decoding()  # raises an error if the inference cannot do it
         return other
 
     def potentials(self, X, Y=None):
         """Compute the potentials of the fields, to which any inference can be applied.
 
-        That tells what `predict` does not: how good a configuration is, and how much better another one may
-        be, what else but the fitted inference would say, or how sure samples are.
+        With them one can compare inferences, score a configuration, bound the best score, or sample.
 
         Parameters
         ----------
         X : sequence of examples
-            What is seen; see the class.
+            Examples; see the class.
         Y : sequence of array-like, default=None
-            What is known, as for `predict_proba`: other labels of these sites are forbidden.
+            Known labels, as for `predict_proba`: other labels of these sites are forbidden.
 
         Returns
         -------
         fields : list of tuple
-            Graph and `Potentials` of each example, states being numbers of `classes_`; of the rows of a table
-            one of some of them after the other.
+            Graph and `Potentials` of each example, states being indices into `classes_`. For a table, one
+            tuple per batch of rows.
 
         Examples
         --------
@@ -337,19 +225,19 @@ class PredictionMixin:
         """
         batches, _ = self._batches_of(X, Y, alone=True)
         with self._workers() as run:
-            return run(Posed(self._weights()), batches, title="potentials")
+            return run(ComputePotentials(*self._fitted_model()), batches, title="potentials")
 
     def _decoding(self):
-        """Find how labels are decoded, and refuse what the inference cannot do."""
-        return choose(self.decoding, self.loss_.decoding, self.inference_)
+        """Return the name of the decoding, or raise an error if the inference cannot do it."""
+        return choose_decoding(self.decoding, self.loss_, self.inference_)
 
     def score(self, X, y, sample_weight=None):
-        """Compute the pooled accuracy: the share of labelled sites that are predicted right.
+        """Compute the pooled accuracy: the fraction of labelled sites that are predicted right.
 
         Parameters
         ----------
         X : sequence of examples
-            What is seen; see the class.
+            Examples; see the class.
         y : sequence of array-like
             True labels; hidden ones do not count.
         sample_weight : array-like of shape (n_examples,), default=None
@@ -360,8 +248,36 @@ class PredictionMixin:
         score : float
             Accuracy.
         """
-        if any_lazy(X, y, self._reads.is_example):
-            advice = self._reads.advice
-            return lazy_accuracy(self.predict, X, y, sample_weight, self.missing_label, advice)
-        labels = self.predict(X)
-        return pooled_accuracy(y, labels, missing_label=self.missing_label, sample_weight=sample_weight)
+        if any_lazy(X, y, self._reader.is_example):
+            return self._score_lazy(X, y, sample_weight)
+        return pooled_accuracy(
+            y, self.predict(X), missing_label=self.missing_label, sample_weight=sample_weight
+        )
+
+    def _score_lazy(self, X, y, sample_weight):
+        """Score a few examples at a time, so that few predictions are in memory."""
+        if len(y) != len(X):
+            raise ValueError(f"y must hold {len(X)} examples, as X does, got {len(y)}.")
+        weight = check_weights(sample_weight, len(X))
+        right = total = 0.0
+        for start in range(0, len(X), _SCORED_TOGETHER):
+            some = np.arange(start, min(start + _SCORED_TOGETHER, len(X)))
+            truth = Source(y, "y", some)
+            for i, predicted in enumerate(self.predict(Source(X, "X", some))):
+                labels, name = truth[i], truth.name_of(i)
+                check_shape(labels, predicted.shape, name, f"X[{some[i]}]", self._reader.advice)
+                values, hidden = read_labels(labels, self.missing_label, name)
+                right += weight[some[i]] * np.count_nonzero((values == predicted) & ~hidden)
+                total += weight[some[i]] * np.count_nonzero(~hidden)
+        if not total > 0:
+            raise ValueError("y must have a labelled site with a weight above 0, got none.")
+        return right / total
+
+
+def _source(X, Y, reader):
+    """Return the source of lazy examples, after a check that there are as many labels."""
+    if len(X) == 0:
+        raise ValueError(f"X must hold at least one {reader.one}, got none.")
+    if Y is not None and len(Y) != len(X):
+        raise ValueError(f"Y must hold {len(X)} examples, as X does, got {len(Y)}.")
+    return Source(X, "X")

@@ -1,47 +1,11 @@
 """Conditional random fields on sequences."""
 
-from functools import lru_cache
-
-import numpy as np
 from sklearn.feature_extraction import DictVectorizer
 
-from skcrf.data import Sequences, checked_names, has_names
+from skcrf.data import ChainTopology, SequenceReader, as_dictionaries, has_names
 from skcrf.estimators._base import BaseFieldClassifier
-from skcrf.estimators._decoding import needs_marginals
-from skcrf.estimators._prediction import of_edges
-from skcrf.graph import chain
-from skcrf.models.structures import BaseStructure
-
-# Graphs are kept for the next sequences of their lengths.
-_chain = lru_cache(maxsize=64)(chain)
-
-
-class Chains(BaseStructure):
-    """Says that the graph of a sequence is a chain, whose edges share one table."""
-
-    n_edge_features = 1
-
-    def graph(self, outline):
-        return _chain(*outline)
-
-    def edge_values(self, graph, outline, X):
-        """Give the feature of the table of a sequence, a constant.
-
-        Parameters
-        ----------
-        graph : Graph
-            Its graph.
-        outline : tuple
-            Its length.
-        X : ndarray or CSR matrix of shape (length, n_features)
-            Its features.
-
-        Returns
-        -------
-        V : ndarray of shape (n_tables, 1)
-            Ones.
-        """
-        return np.ones((graph.n_tables, 1))
+from skcrf.estimators._decoding import split_edges
+from skcrf.estimators._prediction import needs_marginals
 
 
 class ChainCRFClassifier(BaseFieldClassifier):
@@ -150,7 +114,7 @@ class ChainCRFClassifier(BaseFieldClassifier):
     [array(['DET', 'NOUN'], dtype='<U4')]
     """
 
-    _reads = Sequences()
+    _reader = SequenceReader()
 
     def __init__(
         self,
@@ -192,27 +156,23 @@ class ChainCRFClassifier(BaseFieldClassifier):
         self.verbose = verbose
         self.random_state = random_state
 
-    def _start_reading(self, X):
+    def _first_reader(self, X):
         if not has_names(next(iter(X))):
-            return self._reads
-        items = (item for i, x in enumerate(X) if has_names(x) for item in checked_names(x, f"X[{i}]"))
-        return Sequences(vectorizer=DictVectorizer().fit(items))
+            return self._reader
+        items = (item for i, x in enumerate(X) if has_names(x) for item in as_dictionaries(x, f"X[{i}]"))
+        return SequenceReader(vectorizer=DictVectorizer().fit(items))
 
     @property
-    def _reader(self):
-        return Sequences(self.n_features_in_, vectorizer=self.vectorizer_)
+    def _fitted_reader(self):
+        return SequenceReader(self.n_features_in_, vectorizer=self.vectorizer_)
 
     @property
-    def _structure(self):
-        return Chains()
+    def _topology(self):
+        return ChainTopology()
 
-    def _fit_edge_features(self, fields):
-        self.vectorizer_ = fields.reader.vectorizer
-        self.n_edge_features_ = Chains.n_edge_features
-
-    @property
-    def _n_groups(self):
-        return 1
+    def _fit_edge_features(self, examples):
+        self.vectorizer_ = examples.reader.vectorizer
+        self.n_edge_features_ = ChainTopology.n_edge_features
 
     @needs_marginals
     def predict_edge_proba(self, X, Y=None):
@@ -231,4 +191,4 @@ class ChainCRFClassifier(BaseFieldClassifier):
             ``P[i][t, a, b]`` is the probability that item t of sequence i has class a and the next one
             has class b. The items of a table have no neighbours, and P is empty: (0, n_classes, n_classes).
         """
-        return self._infer(X, Y, arranged=of_edges)
+        return self._infer(X, Y, arrange=split_edges)

@@ -1,27 +1,11 @@
 """Directed models: the label of every site is conditioned on the labels of its parents."""
 
-from skcrf.data import DAGs
+from skcrf.data import DAGReader, MeshTopology
 from skcrf.estimators._directed import DirectedMixin
 from skcrf.estimators.graph import BaseGraphClassifier
-from skcrf.estimators.grid import BaseGridClassifier, Meshes
+from skcrf.estimators.grid import BaseGridClassifier
 from skcrf.graph import PARENTS
-from skcrf.models.structures import DirectedStructure, Links
-
-
-class Arrows(DirectedStructure, Links):
-    """Says which graph and edge features a DAG has.
-
-    Parameters
-    ----------
-    n_edge_features : int
-        Number of features of an edge; 0 for none, so that all edges share one table.
-    n_states : int
-        Number of classes.
-    """
-
-    def __init__(self, n_edge_features, n_states):
-        super().__init__(n_edge_features)
-        self.n_states = n_states
+from skcrf.models import DirectedModel
 
 
 class DAGMClassifier(DirectedMixin, BaseGraphClassifier):
@@ -144,7 +128,8 @@ class DAGMClassifier(DirectedMixin, BaseGraphClassifier):
     (2,)
     """
 
-    _reads = DAGs()
+    _reader = DAGReader()
+    _model_class = DirectedModel
 
     def __init__(
         self,
@@ -185,10 +170,6 @@ class DAGMClassifier(DirectedMixin, BaseGraphClassifier):
         self.warm_start = warm_start
         self.verbose = verbose
         self.random_state = random_state
-
-    @property
-    def _structure(self):
-        return Arrows(self.n_edge_features_in_, len(self.classes_))
 
 
 class GridDAGMClassifier(DirectedMixin, BaseGridClassifier):
@@ -314,6 +295,8 @@ class GridDAGMClassifier(DirectedMixin, BaseGridClassifier):
 
     _parameter_constraints = {**BaseGridClassifier._parameter_constraints, "parents": ["array-like"]}
 
+    _model_class = DirectedModel
+
     def __init__(
         self,
         inference="bp",
@@ -359,17 +342,12 @@ class GridDAGMClassifier(DirectedMixin, BaseGridClassifier):
         self.random_state = random_state
 
     @property
-    def _structure(self):
-        n_states = len(self.classes_)
-        return Meshes(self.parents_, n_states, self.edge_transformer_, self.n_edge_features_)
+    def _topology(self):
+        return MeshTopology(self.parents_, self.edge_transformer_, self.n_edge_features_)
 
-    def _fit_edge_features(self, fields):
+    def _fit_edge_features(self, examples):
         parents = tuple(self.parents)
         if not parents or len(set(parents)) < len(parents) or not set(parents) <= set(PARENTS):
             raise ValueError(f"parents must be some of {list(PARENTS)}, each once, got {self.parents!r}.")
         self.parents_ = parents
-        super()._fit_edge_features(fields)
-
-    @property
-    def _n_groups(self):
-        return len(self.parents_)
+        super()._fit_edge_features(examples)

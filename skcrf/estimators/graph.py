@@ -2,27 +2,26 @@
 
 from sklearn.utils._param_validation import StrOptions
 
-from skcrf.data import Graphs
+from skcrf.data import GraphReader, GraphTopology
 from skcrf.estimators._base import BaseFieldClassifier
-from skcrf.estimators._decoding import needs_marginals
-from skcrf.estimators._prediction import of_edges
-from skcrf.models.structures import Links
+from skcrf.estimators._decoding import split_edges
+from skcrf.estimators._prediction import needs_marginals
 
 
 class BaseGraphClassifier(BaseFieldClassifier):
-    """Base class of the classifiers of graphs: how these are read, and which features their edges have."""
+    """Base class of the classifiers of graphs."""
 
     @property
-    def _reader(self):
-        return type(self._reads)(self.n_features_in_, n_edge_features=self.n_edge_features_in_)
-
-    def _fit_edge_features(self, fields):
-        self.n_edge_features_in_ = fields.reader.n_edge_features or 0
-        self.n_edge_features_ = self._structure.n_edge_features
+    def _fitted_reader(self):
+        return type(self._reader)(self.n_features_in_, n_edge_features=self.n_edge_features_in_)
 
     @property
-    def _n_groups(self):
-        return 1
+    def _topology(self):
+        return GraphTopology(self.n_edge_features_in_)
+
+    def _fit_edge_features(self, examples):
+        self.n_edge_features_in_ = 0 if examples.is_table else examples.reader.n_edge_features or 0
+        self.n_edge_features_ = self._topology.n_edge_features
 
 
 class GraphCRFClassifier(BaseGraphClassifier):
@@ -150,7 +149,7 @@ class GraphCRFClassifier(BaseGraphClassifier):
         "symmetric": ["boolean", StrOptions({"potts"})],
     }
 
-    _reads = Graphs()
+    _reader = GraphReader()
 
     def __init__(
         self,
@@ -194,14 +193,6 @@ class GraphCRFClassifier(BaseGraphClassifier):
         self.verbose = verbose
         self.random_state = random_state
 
-    @property
-    def _structure(self):
-        return Links(self.n_edge_features_in_)
-
-    @property
-    def _symmetric(self):
-        return self.symmetric
-
     @needs_marginals
     def predict_edge_proba(self, X, Y=None):
         """Infer the marginals of all edges.
@@ -219,4 +210,4 @@ class GraphCRFClassifier(BaseGraphClassifier):
             ``P[i][e, a, b]`` is the probability that the first node of edge e of graph i has class a and its
             second node class b. The rows of a table have no edges, and P is empty.
         """
-        return self._infer(X, Y, arranged=of_edges)
+        return self._infer(X, Y, arrange=split_edges)

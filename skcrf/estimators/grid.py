@@ -1,7 +1,6 @@
 """Conditional random fields on images."""
 
 import math
-from functools import lru_cache, partial
 from numbers import Integral
 from typing import NamedTuple
 
@@ -10,168 +9,60 @@ from sklearn.base import clone
 from sklearn.utils import get_tags
 from sklearn.utils._param_validation import HasMethods, Options, StrOptions
 
-from skcrf.data import Images
+from skcrf.data import EDGE_FEATURES, ImageReader, LatticeTopology, edge_differences
 from skcrf.estimators._base import BaseFieldClassifier
-from skcrf.estimators._decoding import needs_marginals
-from skcrf.estimators._prediction import by_example
-from skcrf.graph import lattice, mesh
-from skcrf.models import families
-from skcrf.models.features import EDGE_FEATURES, differences
-from skcrf.models.structures import BaseStructure, DirectedStructure
+from skcrf.estimators._prediction import needs_marginals
 
 # Numbers that a transformer of edge features is fitted to, about: 128 MB.
-_NUMBERS_SEEN = 2**24
-# Graphs that are kept for the next images of their sizes.
-_GRAPHS = 4
+_FITTED_NUMBERS = 2**24
 
 
-class BaseLattices(BaseStructure):
-    """Says which graph and edge features an image has.
-
-    Parameters
-    ----------
-    make : callable
-        From height, width and whether edges share tables to a graph.
-    transformer : transformer or None
-        What makes edge features of differences; None for no such features.
-    n_edge_features : int
-        Number of features of an edge.
-    """
-
-    def __init__(self, make, transformer, n_edge_features):
-        self.transformer = transformer
-        self.n_edge_features = n_edge_features
-        tied = transformer is None
-        # Images of one size share their graph.
-        self._graph = lru_cache(_GRAPHS)(lambda shape: make(*shape, tied=tied))
-
-    def graph(self, outline):
-        return self._graph(outline)
-
-    def edge_values(self, graph, outline, X):
-        constant = np.ones((graph.n_tables, 1))
-        if self.transformer is None or graph.n_edges == 0:
-            return np.broadcast_to(constant, (graph.n_tables, self.n_edge_features))
-        made = self.transformer.transform(differences(graph, X))
-        made = made.toarray() if hasattr(made, "toarray") else np.asarray(made, dtype=np.float64)
-        return np.hstack([constant, made])
-
-
-class Lattices(BaseLattices):
-    """The lattices of a random field.
-
-    Parameters
-    ----------
-    connectivity : {4, 8}
-        Number of neighbours of a pixel.
-    transformer : transformer or None
-        What makes edge features of differences; None for no such features.
-    n_edge_features : int
-        Number of features of an edge.
-    """
-
-    def __init__(self, connectivity, transformer, n_edge_features):
-        super().__init__(partial(lattice, connectivity=connectivity), transformer, n_edge_features)
-        self.connectivity = connectivity
-
-    def __reduce__(self):
-        return Lattices, (self.connectivity, self.transformer, self.n_edge_features)
-
-
-class Meshes(DirectedStructure, BaseLattices):
-    """The lattices of a directed model.
-
-    Parameters
-    ----------
-    parents : tuple of str
-        The neighbours of a pixel that are its parents.
-    n_states : int
-        Number of classes.
-    transformer : transformer or None
-        What makes edge features of differences; None for no such features.
-    n_edge_features : int
-        Number of features of an edge.
-    """
-
-    def __init__(self, parents, n_states, transformer, n_edge_features):
-        super().__init__(partial(mesh, parents=parents), transformer, n_edge_features)
-        self.parents = parents
-        self.n_states = n_states
-        self._factors = lru_cache(_GRAPHS)(lambda shape: families(self.graph(shape), n_states))
-
-    def __reduce__(self):
-        return Meshes, (self.parents, self.n_states, self.transformer, self.n_edge_features)
-
-    def factors(self, graph, outlines=None):
-        if outlines is not None and len(outlines) == 1:
-            return self._factors(outlines[0])
-        return super().factors(graph)
-
-
-class Directions(NamedTuple):
-    """Arranges the marginals of pairs by the pixel they start from, and by direction.
-
-    Attributes
-    ----------
-    n_directions : int
-        Number of directions.
-    """
+class ArrangeDirections(NamedTuple):
+    """Edge marginals by the pixel that an edge starts from, and by direction."""
 
     n_directions: int
 
     def __call__(self, batch, beliefs):
-        """Cut the marginals of pairs into images.
-
-        Parameters
-        ----------
-        batch : Batch
-            The images.
-        beliefs : Beliefs
-            What inference gave.
-
-        Returns
-        -------
-        P : list of ndarray of shape (height, width, n_directions, n_classes, n_classes)
-            One an image, nan where there is no pair; of a table one array.
-        """
+        """Return arrays (height, width, n_directions, n_classes, n_classes), nan where there is no edge."""
         graph = batch.graph
         rows = np.full((graph.n_nodes, self.n_directions, *beliefs.edge_mu.shape[1:]), np.nan)
         rows[graph.edges[:, 0], graph.table_group[graph.edge_table]] = beliefs.edge_mu
-        return by_example(batch, rows)
+        return batch.split(rows)
 
 
 class BaseGridClassifier(BaseFieldClassifier):
-    """Base class of the classifiers of images: how these are read, and which features their edges have."""
+    """Base class of the classifiers of images."""
 
     _parameter_constraints = {
         **BaseFieldClassifier._parameter_constraints,
         "edge_features": [StrOptions(set(EDGE_FEATURES)), HasMethods(["fit", "transform"])],
     }
 
-    _reads = Images()
+    _reader = ImageReader()
 
-    def _fit_edge_features(self, fields):
+    def _fit_edge_features(self, examples):
         named = isinstance(self.edge_features, str)
         transformer = EDGE_FEATURES[self.edge_features] if named else self.edge_features
         self.edge_transformer_, self.n_edge_features_ = None, 1
         if transformer is None:
             return
         transformer = clone(transformer)
-        seen = [np.zeros((1, self.n_features_in_))]  # enough for what learns nothing
+        seen = [np.zeros((1, self.n_features_in_))]  # enough for a transformer that learns nothing
         if get_tags(transformer).requires_fit:
-            seen = list(self._some_differences(fields))
+            seen = list(self._some_differences(examples))
             if not seen:
                 return
         made = transformer.fit_transform(np.concatenate(seen))
         self.edge_transformer_, self.n_edge_features_ = transformer, 1 + made.shape[1]
 
-    def _some_differences(self, fields):
-        """Differences across the edges of images that are spread over all, as many as memory should hold."""
-        sizes = fields.sizes * (fields.sizes > 1) * self._n_groups * self.n_features_in_
-        every = max(1, math.ceil(sizes.sum() / _NUMBERS_SEEN))
+    def _some_differences(self, examples):
+        """Yield differences across the edges of images spread over all, as many as memory should hold."""
+        topology = self._topology
+        sizes = examples.sizes * (examples.sizes > 1) * topology.n_groups * self.n_features_in_
+        every = max(1, math.ceil(sizes.sum() / _FITTED_NUMBERS))
         for i in np.flatnonzero(sizes)[::every]:
-            X, _, outline = fields[i]
-            yield differences(self._structure.graph(outline), X)
+            X, _, outline = examples[i]
+            yield edge_differences(topology.graph(outline), X)
 
 
 class GridCRFClassifier(BaseGridClassifier):
@@ -349,20 +240,12 @@ class GridCRFClassifier(BaseGridClassifier):
         self.random_state = random_state
 
     @property
-    def _symmetric(self):
-        return self.symmetric
+    def _topology(self):
+        return LatticeTopology(self.connectivity_, self.edge_transformer_, self.n_edge_features_)
 
-    @property
-    def _structure(self):
-        return Lattices(self.connectivity_, self.edge_transformer_, self.n_edge_features_)
-
-    def _fit_edge_features(self, fields):
+    def _fit_edge_features(self, examples):
         self.connectivity_ = self.connectivity
-        super()._fit_edge_features(fields)
-
-    @property
-    def _n_groups(self):
-        return self.connectivity_ // 2
+        super()._fit_edge_features(examples)
 
     @needs_marginals
     def predict_edge_proba(self, X, Y=None):
@@ -382,4 +265,4 @@ class GridCRFClassifier(BaseGridClassifier):
             neighbour in direction d (right, down, and with 8 neighbours down-right and down-left) has
             class b; nan where that neighbour is outside the image.
         """
-        return self._infer(X, Y, arranged=Directions(self._n_groups))
+        return self._infer(X, Y, arrange=ArrangeDirections(self.connectivity_ // 2))

@@ -39,6 +39,9 @@ class BaseGradient(BaseInference):
     #: Bytes that the messages may take which are kept from one evaluation to the next; None for no limit.
     max_memory = 2**29
 
+    def differentiable(self, inference):
+        return inference.differentiates
+
     def wrap(self, inference):
         """Put this strategy around an inference.
 

@@ -136,6 +136,7 @@ class BaseInference(BaseEstimator, ABC):
     """
 
     _parameter_constraints = {}
+    tol = None
 
     #: Tasks the method can do: a subset of {"sum", "max", "mixed", "tempered"}.
     tasks = frozenset({"sum"})

@@ -46,7 +46,7 @@ class BaseLoss(BaseEstimator, ABC):
     #: inference is never called.
     needs = frozenset()
     #: Tasks that the inference must be able to do; none where it does what it does by itself.
-    tasks = frozenset({"sum"})
+    tasks = frozenset()
     #: Whether what is needed is rounded to a configuration, so that inference is not differentiated.
     rounds = False
     #: Whether the loss has kinks, where its derivative is one of several.
@@ -78,6 +78,14 @@ class BaseLoss(BaseEstimator, ABC):
     #: site, "map", the most probable configuration, or "marginal_map", that of the sites that are not hidden
     #: variables, with these summed out.
     decoding = "mpm"
+
+    @property
+    def is_smooth(self): return not self.subgradient
+    @property
+    def difference(self): return None if self.convex is None else (self.convex, self.concave)
+    @property
+    def takes_hidden_labels(self): return self.hidden_labels
+    def for_batch(self, numbers): return self.numbered(numbers) if self.draws else self
 
     def __call__(self, inference, graph, theta, y, site_weight=None):
         """Evaluate the loss and its derivative.

@@ -183,6 +183,10 @@ class Free(NamedTuple):
     needs = frozenset({"log_z"})
     half = "convex"
     draws = False
+    tasks = frozenset()
+    difference = None
+    is_smooth = property(lambda self: not self.subgradient)
+    for_batch = lambda self, numbers: self
     clamps = True
     subgradient = False
 
@@ -219,6 +223,10 @@ class Augmented(NamedTuple):
     needs = frozenset({"log_z"})
     half = "convex"
     draws = False
+    tasks = frozenset()
+    difference = None
+    is_smooth = property(lambda self: not self.subgradient)
+    for_batch = lambda self, numbers: self
     clamps = False
 
     @property
@@ -357,6 +365,10 @@ class Clamped(NamedTuple):
     needs = frozenset({"log_z"})
     half = "concave"
     draws = False
+    tasks = frozenset()
+    difference = None
+    is_smooth = property(lambda self: not self.subgradient)
+    for_batch = lambda self, numbers: self
     clamps = True
 
     @property

@@ -20,6 +20,7 @@ class MarginLoss(DifferenceLoss):
     _parameter_constraints = {"cost": [Interval(Real, 0, None, closed="left"), "array-like"]}
 
     site_costs = True
+    site_weighted = True
 
     def __init__(self, cost=1.0):
         self.cost = cost

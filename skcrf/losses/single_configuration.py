@@ -66,7 +66,8 @@ class MaximumMarginal(BaseLoss):
     array([0.4])
     """
 
-    needs = frozenset({"mu"})
+    needs = frozenset()
+    tasks = frozenset({"sum"})
     rounds = True
     subgradient = True
     optimizer = "subgradient"

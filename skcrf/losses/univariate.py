@@ -13,6 +13,7 @@ class UnivariateLoss(BaseLoss):
     """A judge of the marginal of each labelled site; hidden sites do not count."""
 
     needs = frozenset({"mu"})
+    tasks = frozenset({"sum"})
     site_weighted = True
 
     def _evaluate(self, inference, graph, theta, y, site_weight):

@@ -1,5 +1,19 @@
 """Models: from weights to potentials, and gradients back."""
 
+from skcrf.models._base import BaseModel
 from skcrf.models._families import ancestral_samples, conditionals, conditionals_vjp, families
+from skcrf.models.directed import DirectedModel
+from skcrf.models.pairwise import IndependentModel, PairwiseModel
+from skcrf.models.ties import TIES
 
-__all__ = ["ancestral_samples", "conditionals", "conditionals_vjp", "families"]
+__all__ = [
+    "TIES",
+    "BaseModel",
+    "DirectedModel",
+    "IndependentModel",
+    "PairwiseModel",
+    "ancestral_samples",
+    "conditionals",
+    "conditionals_vjp",
+    "families",
+]

@@ -14,8 +14,8 @@ class BaseOptimizer(BaseEstimator, ABC):
       methods also pass the `batches` to evaluate, some of ``objective.batches``.
     - Some methods ask more of it, by name: ``objective.training_error(w)``, the share of labels that are
       predicted wrong; ``objective.split()``, two objectives whose difference it is, and ``objective.smooth``;
-      ``objective.refuse_hollows()``, which raises if it is known not to be convex;
-      ``objective.ridge()`` and ``objective.share(w, batches)``, the parts of a structured SVM.
+      ``objective.not_convex_because``, which raises if it is known not to be convex;
+      ``objective.ridge`` and ``objective.share(w, batches)``, the parts of a structured SVM.
     - ``callback(w, value)`` is called after each iteration, with ``error=`` where it is known, and returns
       whether to stop. Methods that know what the start is worth call it before, with ``start=True``.
       Methods that run another in each iteration call it after each one of that, too, with ``inner=True``: no

@@ -62,7 +62,7 @@ class Bundle(BaseOptimizer):
         self.memory = memory
 
     def check(self, objective):
-        objective.refuse_hollows()
+        objective.not_convex_because
 
     def minimize(self, objective, w, *, max_iter, tol, callback, rng):
         value, slope = objective(w)

@@ -91,9 +91,9 @@ class CCCP(BaseOptimizer):
 
     def minimize(self, objective, w, *, max_iter, tol, callback, rng):
         convex, concave = objective.split()
-        suited = LBFGS() if convex.smooth else Bundle()
+        suited = LBFGS() if convex.is_smooth else Bundle()
         inner = suited if self.inner is None else self._chosen()
-        judged = self.best == "error" or (self.best is None and not convex.smooth)
+        judged = self.best == "error" or (self.best is None and not convex.is_smooth)
         error_of = getattr(objective, "training_error", _unknown) if judged else _unknown
         value, nit, done, success = objective(w)[0], 0, False, False
         kept, message, advice = Kept(w, value, error_of(w), tol), f"reached max_iter={max_iter}", None

@@ -63,10 +63,10 @@ class FrankWolfe(BaseOptimizer):
         self.average = average
 
     def check(self, objective):
-        objective.ridge()
+        objective.ridge
 
     def minimize(self, objective, w, *, max_iter, tol, callback, rng):
-        ridge, n_blocks = objective.ridge(), len(objective.batches)
+        ridge, n_blocks = objective.ridge, len(objective.batches)
         # The dual problem: every block has a mean of the slopes of its pieces, in the shape of weights, and
         # of their constants, what labels cost. The weights are the sum of the first.
         w_of, constant_of = np.zeros((n_blocks, len(w))), np.zeros(n_blocks)

@@ -254,7 +254,7 @@ class Cluster:
     def _count(self, share, losses, error):
         """Count another loss of a share, and refuse to go on when it kills one worker after the other."""
         if losses == _LOSSES:
-            names = [batch.X.called(0) for batch in share.batches if batch.is_lazy]
+            names = [batch.name for batch in share.batches if batch.is_lazy]
             raise RuntimeError(
                 f"{losses + 1} workers in a row were lost with the same {len(share.batches)} batches of "
                 f"{share.n_sites} sites{', ' * bool(names) + ', '.join(names[:3])}: is their memory enough?"

@@ -265,7 +265,7 @@ class Threads:
         ahead = (batches[i] for i in order)
         for i, loaded in zip(order, prefetched(_fetch, ahead) if lazy else ahead, strict=True):
             with plain_interrupts():  # only this thread is interrupted; other threads never are
-                result = function(batches[i].made(loaded))
+                result = function(batches[i].build(loaded))
             yield i, result
 
     def _in_threads(self, function, batches, order, lazy):
@@ -295,4 +295,4 @@ def _fetch(batch):
 
 
 def _work(function, batch, loading):
-    return function(batch.made(batch if loading is None else loading.result()))
+    return function(batch.build(batch if loading is None else loading.result()))

@@ -2,13 +2,13 @@
 
 from skcrf.data import (
     Example,
-    Graphs,
+    GraphReader,
     Outline,
-    Sequences,
+    SequenceReader,
+    as_dictionaries,
     as_edges,
     as_rows,
     check_named,
-    checked_names,
     has_axes,
     has_names,
     has_parts,
@@ -31,7 +31,7 @@ def is_graph(example):
     return has_parts(example) and (has_axes(example[0]) or not (has_axes(example) or has_names(example)))
 
 
-class Sites(Graphs):
+class Sites(GraphReader):
     """Reads graphs, and sequences as graphs without edges.
 
     Parameters
@@ -50,7 +50,7 @@ class Sites(Graphs):
     one, many = "sequence or graph", "sequences or graphs"
     # What is said of labels is of no use here.
     advice = "{}, {}; one of either is [example].".format(
-        *(reader.advice.partition(", labels")[0] for reader in (Sequences, Graphs))
+        *(reader.advice.partition(", labels")[0] for reader in (SequenceReader, GraphReader))
     )
 
     def __init__(self, n_features=None, as_in="in fit", n_edge_features=None, named=None):
@@ -63,13 +63,13 @@ class Sites(Graphs):
         if is_graph(example):
             return super().__call__(example, name)
         if has_names(example):
-            rows = checked_names(example, name)
+            rows = as_dictionaries(example, name)
         else:
             rows = as_rows(example, name, self.n_features, self.as_in)
         shape = (len(rows),) if isinstance(rows, list) else rows.shape[:1]
         return Example(rows, shape, Outline(shape[0], as_edges([], shape[0], name), None))
 
-    def check_together(self, edges, n_nodes, name):
+    def _check_edges(self, edges, n_nodes, name):
         """Leave it to what comes after to say which edges go together."""
 
     def like(self, example, name):

@@ -6,7 +6,7 @@ import numpy as np
 from sklearn.utils import check_scalar
 from sklearn.utils.validation import _check_feature_names_in, check_is_fitted
 
-from skcrf.data import Images
+from skcrf.data import ImageReader
 from skcrf.preprocessing._base import BaseSiteTransformer, is_rows
 
 
@@ -45,7 +45,7 @@ class FourierFeatures(BaseSiteTransformer):
     [(2, 4, 64), (3, 5, 64)]
     """
 
-    _reads = Images()
+    _reads = ImageReader()
 
     def __init__(self, position=True, scale=1.0, max_features=4096):
         self.position = position

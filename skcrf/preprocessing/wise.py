@@ -12,7 +12,7 @@ from sklearn.utils import check_array, get_tags
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import _check_feature_names_in, check_is_fitted
 
-from skcrf.data import Images
+from skcrf.data import ImageReader
 from skcrf.preprocessing._base import BaseSiteTransformer, dense, is_rows
 from skcrf.preprocessing._sites import Sites, is_graph
 
@@ -179,7 +179,7 @@ class PixelWise(BaseWise):
     [(2, 3, 4), (3, 5, 4)]
     """
 
-    _reads = Images()
+    _reads = ImageReader()
 
 
 class SiteWise(BaseWise):

@@ -1,1 +1,38 @@
-"""The objective of a fit, where it starts, and how it is followed."""
+"""Training: the objective of a fit, its starts and stages, and which components go together."""
+
+from skcrf.training.compatibility import (
+    DECODING_TASKS,
+    check_class_weight,
+    check_inference,
+    choose_decoding,
+    default_decoding,
+    default_optimizer,
+    is_smooth,
+    missing_marginals,
+)
+from skcrf.training.convergence import warn_inference, warn_interrupted, warn_optimizer
+from skcrf.training.monitor import Monitor, fitted_attributes
+from skcrf.training.objective import Evaluation, Objective
+from skcrf.training.stages import run_stages
+from skcrf.training.starts import STARTS, start_from_estimator
+
+__all__ = [
+    "DECODING_TASKS",
+    "STARTS",
+    "Evaluation",
+    "Monitor",
+    "Objective",
+    "check_class_weight",
+    "check_inference",
+    "choose_decoding",
+    "default_decoding",
+    "default_optimizer",
+    "fitted_attributes",
+    "is_smooth",
+    "missing_marginals",
+    "run_stages",
+    "start_from_estimator",
+    "warn_inference",
+    "warn_interrupted",
+    "warn_optimizer",
+]

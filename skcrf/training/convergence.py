@@ -1,69 +1,44 @@
-"""What is said where something did not converge, and what to do then."""
+"""Convergence warnings."""
 
 import warnings
 
 from sklearn.exceptions import ConvergenceWarning
 
-from skcrf.training.learning import suited
+from skcrf.training.compatibility import calls_inference, default_optimizer
+
+# Parameters of inferences that help them to converge.
+_HELPFUL = "max_iter", "max_sweeps", "tol", "damping"
 
 
-def warn_of(problem, advice):
-    """Warn that something did not converge.
-
-    Parameters
-    ----------
-    problem, advice : str
-        What is wrong, and what to do.
-    """
-    warnings.warn(f"{problem}: {advice}.", ConvergenceWarning, stacklevel=5)
+def warn_interrupted():
+    """Warn that the user interrupted a fit."""
+    _warn("The fit was interrupted. The best weights so far are kept.")
 
 
-def not_inferred(inference):
-    """Say that an inference did not converge.
-
-    Parameters
-    ----------
-    inference : BaseInference
-        The inference.
-
-    Returns
-    -------
-    problem, advice : str
-        What `warn_of` takes.
-    """
-    own = [p for p in ("max_iter", "max_sweeps", "tol", "damping") if hasattr(inference, p)]
-    or_not = ", or set tol=0" if "tol" in own else ""
-    problem = f"{type(inference).__name__} did not converge on every example"
-    return problem, f"raise its {' or '.join(own)}{or_not}"
+def warn_inference(inference):
+    """Warn that an inference did not converge."""
+    own = [name for name in inference.get_params(deep=False) if name in _HELPFUL]
+    parameters = [name for name in _HELPFUL if name in own]
+    truncate = ", or set tol=0" if "tol" in own else ""
+    _warn(
+        f"{type(inference).__name__} did not converge on every example. "
+        f"Increase its {' or '.join(parameters)}{truncate}."
+    )
 
 
-def not_minimised(result, optimizer, loss, inference, linear):
-    """Say that an optimizer did not converge.
-
-    Parameters
-    ----------
-    result : scipy.optimize.OptimizeResult
-        What it returned; its own advice comes first.
-    optimizer : BaseOptimizer
-        The optimizer.
-    loss : BaseLoss
-        The loss.
-    inference : BaseInference
-        The inference.
-    linear : bool
-        Whether potentials are linear in the weights.
-
-    Returns
-    -------
-    problem, advice : str
-        What `warn_of` takes.
-    """
+def warn_optimizer(result, optimizer, loss, inference, model):
+    """Warn that an optimizer did not converge; ``result.advice`` replaces the general advice."""
     problem = f"{type(optimizer).__name__} did not converge ({result.message})"
-    if result.get("advice"):
-        return problem, result.advice
-    by_slopes = optimizer.general
-    kinks = by_slopes and suited(loss, inference, linear) != "lbfgs"
-    rough = by_slopes and bool(loss.needs) and getattr(inference, "tol", 0) > 0
-    other = "take optimizer 'auto' for a loss of kinks, " if kinks else ""
-    closer = "lower the tol of the inference, " if rough else ""
-    return problem, f"{other}{closer}raise max_iter or tol, or scale the features"
+    advice = result.get("advice")
+    if not advice:
+        suited = default_optimizer(loss, inference, model.is_linear)
+        not_smooth = optimizer.general and suited != "lbfgs"
+        inexact = optimizer.general and calls_inference(loss) and bool(inference.tol)
+        other = "use optimizer='auto', as the loss is not smooth, " if not_smooth else ""
+        closer = "decrease the tol of the inference, " if inexact else ""
+        advice = f"{other}{closer}increase max_iter or tol, or scale the features"
+    _warn(f"{problem}. {advice[0].upper()}{advice[1:]}.")
+
+
+def _warn(message):
+    warnings.warn(message, ConvergenceWarning, stacklevel=6)

@@ -1,6 +1,6 @@
-"""The objective: from weights to a value and its gradient, summed over batches.
+"""The objective: from a weight vector to a value and its gradient, summed over batches.
 
-Results are added in the order of the batches, so a fit gives the same bits with any number of workers.
+Results are added in the order of the batches, so that a fit gives the same bits with any number of workers.
 """
 
 from collections import OrderedDict
@@ -9,94 +9,76 @@ from typing import NamedTuple
 
 import numpy as np
 
-from skcrf.data import by_their_numbers
-from skcrf.gradients import Backprop
-from skcrf.inference import BP, BaseInference
-from skcrf.inference._message_passing import Start
-from skcrf.losses import LOSSES, BaseLoss, Hinge, UnivariateLogistic, has_kinks
-from skcrf.models.features import potentials, pull_back
-from skcrf.models.weights import Weights
-from skcrf.parallel import workers
+from skcrf.data import user_index
+from skcrf.inference import BaseInference
+from skcrf.losses import LOSSES, BaseLoss
+from skcrf.models import BaseModel
+from skcrf.training.compatibility import calls_inference, conditions_on_labels, is_smooth
 
-__all__ = ["Evaluation", "Objective", "workers"]
-
-# What an objective remembers: more evaluations than a line search takes, in as much memory at most.
-_EVALUATIONS = 64
-_BYTES = 2**24
+# Evaluations that an objective remembers, more than a line search takes, and their largest size in bytes.
+_REMEMBERED = 64
+_REMEMBERED_BYTES = 2**24
 
 
 class Evaluation(NamedTuple):
-    """What is done with a batch; all that travels to where the batch is.
+    """The evaluation of a loss on a batch, as it is sent to the worker that has the batch.
 
     Attributes
     ----------
-    weights : Weights
-        Parameters.
+    model : BaseModel
+        The model.
+    w : ndarray of shape (n_weights,)
+        Weight vector.
     loss : BaseLoss
         The loss.
     inference : BaseInference
         The inference, wrapped by a gradient strategy.
-    edges : bool
-        Whether the model has edges.
+    part : {None, "convex", "concave"}
+        Part of a difference of convex functions that the loss is. Parts do not share messages.
     resume : bool
-        Whether inference starts from where it ended in an earlier evaluation of the batch.
+        Whether inference starts from the messages of an earlier evaluation.
     renew : bool
-        Whether later ones start from where it ends in this one.
+        Whether later evaluations start from the messages of this one.
     """
 
-    weights: Weights
+    model: BaseModel
+    w: np.ndarray
     loss: BaseLoss
     inference: BaseInference
-    edges: bool = True
+    part: str | None = None
     resume: bool = False
     renew: bool = True
 
-    @by_their_numbers
     def __call__(self, batch):
-        """Evaluate the loss of a batch.
-
-        Parameters
-        ----------
-        batch : Batch
-            Some examples.
-
-        Returns
-        -------
-        value : float
-            Weighted sum of their losses.
-        gradient : ndarray of shape (n_weights,)
-            Its derivative.
-        converged : bool
-            Whether inference did, on all of them.
-        """
-        batch = batch if self.edges else batch.without_edges()
-        batch = batch.given_labels if self.loss.clamps else batch
-        theta = potentials(self.weights, batch)
-        inference = self.inference
-        if self.resume:  # the halves of a loss do not start from one another
-            inference = Resumed(inference, batch.starts.setdefault(self.loss.half, {}), self.renew)
-        loss = self.loss.numbered(batch.numbers) if self.loss.draws else self.loss
-        value, d_theta, converged = loss(inference, batch.field, theta, batch.y, batch.site_weight)
-        gradient = pull_back(d_theta, batch, self.weights, theta).ravel()
+        """Return the weighted sum of losses, its gradient, and whether all inferences converged."""
+        params, inference = self.model.unpack(self.w), self.inference
+        with user_index(batch.index):
+            structure, theta = self.model.potentials(params, batch)
+            if self.resume:
+                messages = batch.messages.setdefault(self.part, {})
+                inference = ResumedInference(inference, messages, self.renew)
+            loss = self.loss.for_batch(batch.index)
+            value, d_theta, converged = loss(inference, structure, theta, batch.y, batch.site_weight)
+            gradient = self.model.pack(self.model.pull_back(params, batch, theta, d_theta))
         return batch.weight @ value, gradient, bool(converged.all())
 
 
-class Resumed:
-    """An inference that starts from where it ended before.
+class ResumedInference:
+    """An inference that starts from the messages of an earlier evaluation.
 
     Parameters
     ----------
     inference : BaseInference
         The inference.
-    starts : dict
-        Where each of the forward passes of a loss ended; kept from one evaluation to the next.
+    messages : dict
+        Messages at the end of each forward pass of a loss, by its number.
     renew : bool
-        Whether to write there.
+        Whether to replace them.
     """
 
-    def __init__(self, inference, starts, renew=True):
+    def __init__(self, inference, messages, renew):
         self.inference = inference
-        self.starts = starts
+        self.messages = messages
         self.renew = renew
         self.n_calls = 0
 
@@ -104,45 +86,40 @@ class Resumed:
         return getattr(self.inference, name)
 
     def forward(self, *args, **options):
-        """Infer, as the inference does."""
-        start = self.starts.get(self.n_calls, Start())
+        """Infer, starting from the messages of the same call in the earlier evaluation."""
+        start = self.messages.get(self.n_calls)
         beliefs = self.inference.forward(*args, **options, start=start)
-        if self.renew or self.n_calls not in self.starts:
-            self.starts[self.n_calls] = self.inference.start_of(beliefs)
+        if self.renew or self.n_calls not in self.messages:
+            self.messages[self.n_calls] = self.inference.start_of(beliefs)
         self.n_calls += 1
         return beliefs
 
 
-def _count(batches):
-    """Count the labels of batches, examples by their weights: what their losses are divided by."""
+def _count_labels(batches):
     return sum(batch.n_labels for batch in batches)
 
 
 class Objective:
-    """Mean loss per labelled site plus ``alpha / 2`` times the squared norm of the coefficients.
+    """Mean loss per labelled site plus ``alpha / 2`` times the squared norm of the penalised weights.
 
-    Remembers its last evaluations, so that asking again for one of them costs nothing.
+    The last evaluations are remembered, so that asking for one of them again costs nothing.
 
     Parameters
     ----------
-    batches : list of Batch or LazyBatch
+    batches : list of Batch or BatchLoader
         The training set.
-    shape : Weights
-        Weights whose shapes those of the model have.
+    model : BaseModel
+        The model.
     loss : BaseLoss
         The loss.
     inference : BaseInference
         The inference, wrapped by a gradient strategy.
     alpha : float
-        Strength of the ridge; the intercept is free.
-    fit_intercept : bool
-        Whether the intercept is fitted.
-    tie : callable
-        From weights of edges, or a gradient with respect to them, to the nearest that the model allows.
+        Strength of the ridge penalty.
     run : callable
-        What `workers` gives.
-    judge : callable, default=None
-        From weights to what counts the wrong predictions of a batch; None where they are not asked for.
+        Runs a function over batches, see `skcrf.parallel.workers`.
+    count_errors : callable, default=None
+        Makes the function of a batch that counts wrong predictions of some weights; None if not needed.
 
     Attributes
     ----------
@@ -150,249 +127,135 @@ class Objective:
         Whether every inference of the last evaluation converged.
     """
 
-    def __init__(
-        self,
-        batches,
-        shape,
-        *,
-        loss,
-        inference,
-        alpha,
-        fit_intercept,
-        tie,
-        run,
-        judge=None,
-    ):
+    def __init__(self, batches, model, *, loss, inference, alpha, run, count_errors=None):
         self.batches = batches
-        self.shape = shape
+        self.model = model
         self.loss = loss
         self.inference = inference
         self.alpha = alpha
-        self.fit_intercept = fit_intercept
-        self.tie = tie
         self.run = run
-        self.judge = judge
+        self.count_errors = count_errors
+        self.part = None
         self.converged = True
-        self._among = batches  # all that a part of it may have
-        self._n_labels = _count(batches)
-        self._known = OrderedDict()
+        self._all_batches = batches
+        self._n_labels = _count_labels(batches)
+        self._results = OrderedDict()
         self._n_evaluations = 0
 
-    def changed(self, **attributes):
-        """Make another objective that differs in some attributes, and share the rest.
-
-        Parameters
-        ----------
-        **attributes : dict
-            Such as another `loss`, or a part of the `batches`.
-
-        Returns
-        -------
-        objective : Objective
-            The other one.
-        """
+    def replace(self, **attributes):
+        """Return another objective that differs in some attributes, such as `loss` or `batches`."""
         other = copy(self)
-        vars(other).update(attributes, converged=True, _known=OrderedDict(), _n_evaluations=0)
+        vars(other).update(attributes, converged=True, _results=OrderedDict(), _n_evaluations=0)
         if "batches" in attributes:
-            other._n_labels = _count(other.batches)
+            other._n_labels = _count_labels(other.batches)
         return other
 
     def __call__(self, w, batches=None):
-        """Evaluate.
-
-        Parameters
-        ----------
-        w : ndarray of shape (n_weights,)
-            Weights, as one vector.
-        batches : list of Batch or LazyBatch, default=None
-            The part of the training set to evaluate; None for all.
-
-        Returns
-        -------
-        value : float
-            Objective.
-        gradient : ndarray of shape (n_weights,)
-            Its gradient.
-        """
-        resume = bool(self.loss.needs) and self.inference.resumes and self._starts_fit_in_memory()
-        evaluation = Evaluation(self.shape.unravel(w), self.loss, self.inference, resume=resume)
-        if batches is None:
-            return self._remembered(evaluation, w, "evaluation")
-        value, gradient, self.converged = self._evaluate(evaluation, batches, "mini-batch")
-        return value, gradient
+        """Return the value and the gradient at a weight vector, of some batches or of all."""
+        evaluation = self._evaluation(w)
+        if batches is not None:
+            value, gradient, self.converged = self._evaluate(evaluation, batches, "mini-batch")
+            return value, gradient
+        key = w.tobytes()
+        if key not in self._results:
+            if evaluation.resume:
+                evaluation = evaluation._replace(renew=self._renews_messages())
+            self._results[key] = self._evaluate(evaluation, self.batches, "evaluation")
+            fit = max(2, min(_REMEMBERED, _REMEMBERED_BYTES // (2 * w.nbytes)))
+            while len(self._results) > fit:
+                self._results.popitem(last=False)
+        value, gradient, self.converged = self._results[key]
+        return value, gradient.copy()
 
     @property
-    def smooth(self):
-        """Whether the objective has no kinks."""
-        return not has_kinks(self.loss, self.inference)
+    def is_smooth(self):
+        """Whether the objective is smooth."""
+        return is_smooth(self.loss, self.inference)
 
     @property
-    def linear(self):
-        """Whether potentials are linear in the weights, without which nothing is known to be convex."""
-        return all(batch.is_linear for batch in self.batches)
-
-    def refuse_hollows(self):
-        """Refuse what is not known to be convex: losses, hidden labels, potentials that are not linear."""
-        name, problem = type(self.loss).__name__, None
+    def not_convex_because(self):
+        """str or None: the reason why the objective need not be convex; None if it is convex."""
+        name = type(self.loss).__name__
         if not self.loss.is_convex:
-            problem = f"which {name} is not"
-        elif any((batch.y < 0).any() for batch in self.batches if not batch.is_lazy):
-            problem = f"which {name} is not where labels are hidden"
-        elif not self.linear:
-            problem = "which that of a directed model need not be"
-        if problem is not None:
-            raise ValueError(f"The bundle method needs a convex objective, {problem}: take optimizer 'auto'.")
+            return f"{name} is not convex"
+        if any((batch.y < 0).any() for batch in self.batches if not batch.is_lazy):
+            return f"{name} is not convex where labels are hidden"
+        if not self.model.is_linear:
+            return "the potentials of the model are not linear in the weights"
+        return None
+
+    @property
+    def ridge(self):
+        """ndarray of shape (n_weights,): strength of the penalty of each weight, 0 where it has none."""
+        ones = self.model.pack({name: np.ones(shape) for name, shape in self.model.shapes.items()})
+        return self.alpha * self.model.penalised(ones)
 
     def split(self):
-        """Split into two objectives, each convex where inference is exact.
+        """Return two objectives, convex where inference is exact, whose difference this one is.
 
         Returns
         -------
         convex, concave : Objective
-            What is added, with the ridge, and what is subtracted.
+            The first one, with the penalty, minus the second.
         """
-        if self.loss.convex is None:
-            able = sorted(name for name, loss in LOSSES.items() if loss.convex is not None)
+        if self.loss.difference is None:
+            able = sorted(name for name, loss in LOSSES.items() if loss().difference is not None)
             raise ValueError(
-                f"{type(self.loss).__name__} is not a difference of convex functions, which the optimizer "
-                f"needs: take one of {able}, or another optimizer."
+                f"The optimizer needs a loss that is a difference of convex functions, got "
+                f"{type(self.loss).__name__}. Use one of {able}, or another optimizer."
             )
-        if not self.linear:
+        if not self.model.is_linear:
             raise ValueError(
-                "The losses of a directed model, whose potentials are not linear in the weights, are no "
-                "differences of convex functions, which the optimizer needs: take optimizer 'auto'."
+                "The optimizer needs a difference of convex functions, but the potentials of the model are "
+                "not linear in the weights. Use optimizer='auto'."
             )
-        return self.changed(loss=self.loss.convex), self.changed(loss=self.loss.concave, alpha=0.0)
-
-    def training_error(self, w):
-        """Compute the share of the labels that are predicted wrong.
-
-        Parameters
-        ----------
-        w : ndarray of shape (n_weights,)
-            Weights, as one vector.
-
-        Returns
-        -------
-        error : float
-            The share, examples counting by their weights.
-        """
-        wrong = self.run(
-            self.judge(self.shape.unravel(w)), self.batches, among=self._among, title="training error"
-        )
-        return float(sum(wrong) / self._n_labels)
-
-    def ridge(self):
-        """Tell the strength of the ridge for each weight of a structured SVM, and refuse what is none.
-
-        Returns
-        -------
-        ridge : ndarray of shape (n_weights,)
-            All above 0: the objective is half the squares of the weights times these, plus the `share` of
-            every batch, each the largest of some linear functions.
-        """
-        problem = None
-        if not isinstance(self.loss, Hinge):
-            problem = f"loss 'hinge', got {type(self.loss).__name__}"
-        elif self.fit_intercept or self.alpha == 0:
-            problem = (
-                f"a ridge on every weight, got alpha={self.alpha} and fit_intercept={self.fit_intercept}: "
-                "take fit_intercept=False, with a constant among the features, and alpha above 0"
-            )
-        elif not self.linear:
-            problem = "scores that are linear in the weights, which those of a directed model are not"
-        if problem is not None:
-            raise ValueError(f"Frank-Wolfe needs {problem}; or take optimizer 'auto'.")
-        return np.full(len(self.shape.ravel()), float(self.alpha))
+        convex, concave = self.loss.difference
+        return self.replace(loss=convex, part="convex"), self.replace(loss=concave, part="concave", alpha=0.0)
 
     def share(self, w, batches):
-        """Evaluate the share that batches have in the mean loss of all, without the ridge.
-
-        Parameters
-        ----------
-        w : ndarray of shape (n_weights,)
-            Weights, as one vector.
-        batches : list of Batch or LazyBatch
-            Some of the training set.
-
-        Returns
-        -------
-        value : float
-            Their losses over the number of all labels.
-        gradient : ndarray of shape (n_weights,)
-            Its gradient.
-        """
-        evaluation = Evaluation(self.shape.unravel(w), self.loss, self.inference)
+        """Return the part that batches contribute to the mean loss of all, without the penalty."""
+        evaluation = self._evaluation(w)._replace(resume=False)
         value, gradient, self.converged = self._mean(evaluation, batches, self._n_labels, "block")
-        return float(value), self._within(gradient)
+        return float(value), self.model.project_vector(gradient)
 
-    def _starts_fit_in_memory(self):
-        """Whether the messages of all batches may be kept: two an edge, half as wide as in work."""
+    def training_error(self, w):
+        """Return the fraction of labels that are predicted wrong, examples counted by their weights."""
+        count = self.count_errors(self.model, w)
+        wrong = self.run(count, self.batches, among=self._all_batches, title="training error")
+        return float(sum(wrong) / self._n_labels)
+
+    def _evaluation(self, w):
+        model = self.model.given_labels() if conditions_on_labels(self.loss) else self.model
+        resume = calls_inference(self.loss) and self.inference.resumes and self._messages_fit_in_memory()
+        return Evaluation(model, w, self.loss, self.inference, self.part, resume)
+
+    def _messages_fit_in_memory(self):
+        """Whether the messages of all batches may be kept: two per edge, half as wide as in use."""
         if any(batch.is_lazy for batch in self.batches):
             return False
         limit = self.inference.max_memory
-        n_messages = sum(batch.field.sizes["link"] for batch in self.batches)
-        return limit is None or n_messages * len(self.shape.intercept) * 4 <= limit
+        n_messages = sum(self.model.structure(batch).sizes["link"] for batch in self.batches)
+        return limit is None or 4 * self.model.n_classes * n_messages <= limit
 
-    def independent(self, w):
-        """Evaluate the model without edges, by the univariate logistic loss.
+    def _renews_messages(self):
+        """Whether this evaluation replaces the messages: the first, second, fourth, eighth... one does.
 
-        Parameters
-        ----------
-        w : ndarray of shape (n_weights,)
-            Weights, as one vector; those of edges have only the penalty.
-
-        Returns
-        -------
-        value : float
-            Objective.
-        gradient : ndarray of shape (n_weights,)
-            Its gradient.
-        """
-        inference = Backprop().wrap(BP(max_iter=0))
-        evaluation = Evaluation(self.shape.unravel(w), UnivariateLogistic(), inference, edges=False)
-        return self._remembered(evaluation, w, "independent model")
-
-    def _remembered(self, evaluation, w, title):
-        key = (evaluation.edges, w.tobytes())
-        if key not in self._known:
-            if evaluation.resume:
-                evaluation = self._renewing(evaluation)
-            self._known[key] = self._evaluate(evaluation, self.batches, title)
-            fit = max(2, min(_EVALUATIONS, _BYTES // (2 * w.nbytes)))
-            while len(self._known) > fit:
-                self._known.popitem(last=False)
-        value, gradient, self.converged = self._known[key]
-        return value, gradient.copy()
-
-    def _renewing(self, evaluation):
-        """Let later evaluations start from where the first, the second, the fourth, the eighth... one ends.
-
-        From one of these to the next, the value is a function of the weights, as line searches need it.
+        In between, the value is a function of the weights, as line searches need.
         """
         self._n_evaluations += 1
         renew = self._n_evaluations & (self._n_evaluations - 1) == 0
         if renew:
-            self._known.clear()  # with other starts, these are not quite the values
-        return evaluation._replace(renew=renew)
+            self._results.clear()  # with other starts the values differ slightly
+        return renew
 
     def _evaluate(self, evaluation, batches, title):
-        value, gradient, converged = self._mean(evaluation, batches, _count(batches), title)
-        weights = evaluation.weights
-        penalised = weights._replace(intercept=np.zeros_like(weights.intercept)).ravel()
+        value, gradient, converged = self._mean(evaluation, batches, _count_labels(batches), title)
+        penalised = self.model.penalised(evaluation.w)
         value += 0.5 * self.alpha * (penalised @ penalised)
-        return float(value), self._within(gradient + self.alpha * penalised), converged
+        return float(value), self.model.project_vector(gradient + self.alpha * penalised), converged
 
     def _mean(self, evaluation, batches, n_labels, title):
-        results = self.run(evaluation, batches, among=self._among, title=title)
+        results = self.run(evaluation, batches, among=self._all_batches, title=title)
         value = sum(value for value, _, _ in results) / n_labels
         gradient = sum(gradient for _, gradient, _ in results) / n_labels
         return value, gradient, all(converged for _, _, converged in results)
-
-    def _within(self, gradient):
-        """Take the gradient within the weights of the model, from which no step leads away; in place."""
-        if not self.fit_intercept:
-            self.shape.unravel(gradient).intercept[:] = 0.0
-        edge_coef = self.shape.unravel(gradient).edge_coef
-        edge_coef[:] = self.tie(edge_coef)
-        return gradient

@@ -1,0 +1,123 @@
+"""The interface of models: from weights to potentials, and gradients back."""
+
+from abc import ABC, abstractmethod
+
+import numpy as np
+
+
+class BaseModel(ABC):
+    """Base class of models.
+
+    A model owns its parameters, a dictionary of arrays that is packed into one weight vector for optimizers,
+    and maps them with the features of a batch to potentials. It is small and can be pickled: it is sent to
+    the workers with the weights.
+
+    Attributes
+    ----------
+    n_classes : int
+        Number of states of a site.
+    layout : {"pairwise", "factor"}
+        Layout of the structures that inference sees.
+    is_linear : bool
+        Whether potentials are linear in the weights.
+    """
+
+    layout = "pairwise"
+    is_linear = True
+
+    @property
+    @abstractmethod
+    def shapes(self):
+        """Dict: the name and shape of each parameter, in the order of the weight vector."""
+
+    @abstractmethod
+    def structure(self, batch):
+        """Return the Graph or FactorGraph of a batch that inference and losses see."""
+
+    @abstractmethod
+    def potentials(self, params, batch):
+        """Compute the potentials of a batch.
+
+        Parameters
+        ----------
+        params : dict of ndarray
+            Parameters.
+        batch : Batch
+            Features.
+
+        Returns
+        -------
+        structure : Graph or FactorGraph
+            The same as from `structure`.
+        theta : Potentials
+            Potentials on that structure, float64.
+        """
+
+    @abstractmethod
+    def pull_back(self, params, batch, theta, d_theta):
+        """Compute the gradient with respect to the parameters, examples weighted by ``batch.weight``.
+
+        Parameters
+        ----------
+        params : dict of ndarray
+            Parameters.
+        batch : Batch
+            Features.
+        theta : Potentials
+            Result of `potentials`.
+        d_theta : Potentials
+            Derivative with respect to theta, which may be overwritten.
+
+        Returns
+        -------
+        gradient : dict of ndarray
+            Derivative with respect to each parameter.
+        """
+
+    def project(self, params):
+        """Project parameters, or a gradient, onto those that the model allows: ties, fixed parameters."""
+        return params
+
+    def is_penalised(self, name):
+        """Return whether the ridge penalty includes a parameter."""
+        return True
+
+    def independent(self):
+        """Return the model with the same parameters whose sites are independent."""
+        return self
+
+    def given_labels(self):
+        """Return the model of the same potentials that may treat the labels of a batch as known.
+
+        It is right only where these labels are clamped.
+        """
+        return self
+
+    def zeros(self):
+        """Return parameters that are all zero."""
+        return {name: np.zeros(shape) for name, shape in self.shapes.items()}
+
+    def pack(self, params):
+        """Return all parameters as one vector."""
+        return np.concatenate([params[name].ravel() for name in self.shapes])
+
+    def unpack(self, w):
+        """Return the parameters in a vector, as views of it."""
+        params, start = {}, 0
+        for name, shape in self.shapes.items():
+            size = int(np.prod(shape))
+            params[name] = w[start : start + size].reshape(shape)
+            start += size
+        return params
+
+    def penalised(self, w):
+        """Return a copy of a weight vector in which parameters without a penalty are zero."""
+        kept = {
+            name: part if self.is_penalised(name) else np.zeros_like(part)
+            for name, part in self.unpack(w).items()
+        }
+        return self.pack(kept)
+
+    def project_vector(self, w):
+        """Return the projection of a weight vector, or of a gradient."""
+        return self.pack(self.project(self.unpack(w)))

@@ -1,0 +1,155 @@
+"""Pairwise fields with potentials that are linear in the features.
+
+``theta(x_i) = coef . x_i + intercept`` and ``theta(x_i, x_j) = edge_coef . v_ij`` (D13 section 8.1).
+"""
+
+import numpy as np
+from scipy import sparse
+
+from skcrf._scratch import empty
+from skcrf.graph import Potentials
+from skcrf.models._base import BaseModel
+from skcrf.models.ties import TIES
+
+# Rows of single-precision features that are widened at a time: few enough to stay in the cache.
+_WIDENED_ROWS = 2048
+# Rows to which the intercept is added at a time: short rows are slow one by one.
+_INTERCEPT_ROWS = 64
+
+
+class PairwiseModel(BaseModel):
+    """Undirected pairwise field.
+
+    Parameters
+    ----------
+    n_classes, n_features : int
+        Number of classes and of features of a site.
+    n_edge_features : int, default=1
+        Number of features of an edge.
+    n_groups : int, default=1
+        Number of groups of edges that have weights of their own.
+    symmetric : bool or "potts", default=False
+        Ties between the weights of edges.
+    fit_intercept : bool, default=True
+        Whether each class has an intercept.
+    """
+
+    def __init__(
+        self, n_classes, n_features, n_edge_features=1, n_groups=1, symmetric=False, fit_intercept=True
+    ):
+        self.n_classes = n_classes
+        self.n_features = n_features
+        self.n_edge_features = n_edge_features
+        self.n_groups = n_groups
+        self.symmetric = symmetric
+        self.fit_intercept = fit_intercept
+
+    @property
+    def shapes(self):
+        k = self.n_classes
+        return {
+            "coef": (k, self.n_features),
+            "intercept": (k,),
+            "edge_coef": (self.n_groups * self.n_edge_features, k, k),
+        }
+
+    def is_penalised(self, name):
+        return name != "intercept"
+
+    def project(self, params):
+        if not self.fit_intercept:
+            params = params | {"intercept": np.zeros_like(params["intercept"])}
+        return params | {"edge_coef": TIES[self.symmetric](params["edge_coef"], self.n_groups)}
+
+    def independent(self):
+        return IndependentModel(**vars(self))
+
+    def structure(self, batch):
+        return batch.graph
+
+    def potentials(self, params, batch):
+        return batch.graph, self.scores(params, batch)
+
+    def scores(self, params, batch):
+        """Compute the pairwise potentials, which are linear in the parameters."""
+        unary = empty((batch.X.shape[0], self.n_classes))
+        coef = np.ascontiguousarray(params["coef"].T)
+        if sparse.issparse(batch.X):
+            unary[:] = batch.X @ coef
+        else:
+            for rows, X in _blocks(batch.X):
+                np.matmul(X, coef, out=unary[rows])
+        _add_to_rows(unary, params["intercept"])
+        shape = batch.graph.n_tables, self.n_classes, self.n_classes
+        tables = np.empty(shape)
+        for group, features in self._groups(batch):
+            edge_coef = params["edge_coef"][features].reshape(-1, self.n_classes**2)
+            tables[group] = (batch.V[group] @ edge_coef).reshape(-1, *shape[1:])
+        return Potentials(unary, tables)
+
+    def pull_back(self, params, batch, theta, d_theta):
+        _scale_by_weight(batch, d_theta)
+        if sparse.issparse(batch.X):
+            coef = np.ascontiguousarray((batch.X.T @ d_theta.unary).T)
+        else:
+            coef = np.zeros_like(params["coef"])
+            for rows, X in _blocks(batch.X):
+                coef += d_theta.unary[rows].T @ X
+        intercept = np.ones(len(d_theta.unary)) @ d_theta.unary  # faster than a sum over rows
+        edge_coef = np.zeros_like(params["edge_coef"])
+        d_tables = d_theta.tables.reshape(len(d_theta.tables), self.n_classes**2)
+        for group, features in self._groups(batch):
+            d_coef = batch.V[group].T @ d_tables[group]
+            edge_coef[features] = d_coef.reshape(edge_coef[features].shape)
+        return {"coef": coef, "intercept": intercept, "edge_coef": edge_coef}
+
+    def _groups(self, batch):
+        """Yield the tables and the edge features of each group of edges in the batch."""
+        n_features = batch.V.shape[1]
+        for group, tables in enumerate(batch.groups):
+            yield tables, slice(group * n_features, (group + 1) * n_features)
+
+
+class IndependentModel(PairwiseModel):
+    """A pairwise field without its edges: logistic regression at every site, with the same parameters."""
+
+    def structure(self, batch):
+        return batch.without_edges.graph
+
+    def potentials(self, params, batch):
+        return super().potentials(params, batch.without_edges)
+
+    def pull_back(self, params, batch, theta, d_theta):
+        return super().pull_back(params, batch.without_edges, theta, d_theta)
+
+
+def _scale_by_weight(batch, d_theta):
+    """Multiply the derivative by the weight of each example, in place."""
+    if (batch.weight == 1.0).all():
+        return
+    if batch.n_examples == 1:
+        scales = batch.weight[0], batch.weight[0]
+    else:
+        unary, tables = batch.weight[batch.graph.node_example], batch.weight[batch.graph.table_example]
+        scales = unary[:, None], tables[:, None, None]
+    for part, scale in zip(d_theta, scales, strict=True):
+        np.multiply(part, scale, out=part)
+
+
+def _blocks(X):
+    """Yield blocks of rows as float64, so that widening never copies all features at once."""
+    if X.dtype == np.float64:
+        yield slice(None), X
+        return
+    wide = np.empty((min(_WIDENED_ROWS, len(X)), X.shape[1]))
+    for start in range(0, len(X), _WIDENED_ROWS):
+        block = X[start : start + _WIDENED_ROWS]
+        np.copyto(wide[: len(block)], block)
+        yield slice(start, start + len(block)), wide[: len(block)]
+
+
+def _add_to_rows(rows, values):
+    """Add the same values to each row in place, many rows at a time."""
+    whole = len(rows) - len(rows) % _INTERCEPT_ROWS
+    rows[:whole].reshape(-1, _INTERCEPT_ROWS * len(values))[:] += np.tile(values, _INTERCEPT_ROWS)
+    rows[whole:] += values
