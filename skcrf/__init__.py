@@ -1,16 +1,16 @@
-"""Random fields that are learned by how well approximate marginal inference predicts with them.
+"""Random fields learned by how well approximate marginal inference predicts with them.
 
-features -> potentials -> inference -> loss: each is a room with one door.
+data -> model -> inference -> loss: each is one package with one interface.
 
 Notation
 --------
 theta
-    Potentials: ``theta(x_i)`` of a site, ``theta(x_i, x_j)`` of a pair. `skcrf.graph.Potentials`.
+    Potentials: ``theta(x_i)`` of a site, ``theta(x_i, x_j)`` of a pair. See `skcrf.graph.Potentials`.
 mu
     Marginals (mean parameters): ``mu(x_i)`` of a site, ``mu(x_i, x_j)`` of a pair.
 tau
-    Temperature: inference with ``tau = 1`` sums over configurations, with ``tau = 0`` it maximises,
-    between them it sums powers.
+    Temperature: with ``tau = 1`` inference sums over configurations, with ``tau = 0`` it maximises, in between
+    it sums powers.
 rho
     Edge weights of tree-reweighted inference: the probability of an edge in a random spanning tree.
 log_z

@@ -6,15 +6,12 @@ import numpy as np
 from sklearn.utils import assert_all_finite, column_or_1d
 from sklearn.utils.multiclass import check_classification_targets
 
-from skcrf.data.containers import is_lazy
 from skcrf.data.source import Source
 from skcrf.parallel import prefetched
 
 
 class Labels:
     """Validated labels of examples.
-
-    Labels of a lazy sequence are loaded once here, to be validated and counted, and again by `encode`.
 
     Parameters
     ----------
@@ -28,6 +25,9 @@ class Labels:
         Name of the labels in messages.
     advice : str, default=""
         Advice for labels of a wrong shape.
+    keep : bool, default=True
+        Whether to keep labels in memory. If not, they are loaded here to be validated and counted, and again
+        whenever they are needed.
 
     Attributes
     ----------
@@ -39,14 +39,14 @@ class Labels:
         True where a label is hidden; empty if lazy.
     """
 
-    def __init__(self, Y, shapes, *, missing_label=None, name="Y", advice=""):
+    def __init__(self, Y, shapes, *, missing_label=None, name="Y", advice="", keep=True):
         self.name, self.missing_label, self.advice = name, missing_label, advice
         if Y is None:
             raise ValueError(
                 f"This estimator requires y to be passed, but the target y is None ({name}=None)."
             )
         is_table = bool(shapes) and shapes[0] == ()
-        self.is_lazy = is_lazy(Y) and not is_table
+        self.is_lazy = not (keep or is_table)
         if is_table:
             Y, shapes = [_as_table_labels(Y, name)], [(len(shapes),)]
         elif not hasattr(Y, "__len__") or isinstance(Y, (str, bytes)):

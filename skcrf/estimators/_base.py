@@ -19,6 +19,7 @@ from skcrf.data import (
     check_unlabelled,
     check_weights,
     compute_class_weights,
+    is_lazy,
     is_table,
     make_batches,
     partition,
@@ -201,11 +202,10 @@ class BaseFieldClassifier(PredictionMixin, ClassifierMixin, CallbackSupportMixin
             context.call_on_fit_task_begin(**arguments)
             with self._workers() as run:
                 objective = self._objective(batches, run)
-                self._minimise(objective, before, Monitor(self, objective.model, context, arguments))
-            context.call_on_fit_task_end(
-                **arguments,
-                reconstruction_attributes=lambda: fitted_attributes(self._params(self._model())),
-            )
+                monitor = Monitor(self, objective.model, context, arguments)
+                self._minimise(objective, before, monitor)
+            attributes = fitted_attributes(self._params(objective.model)) | monitor.curves()
+            context.call_on_fit_task_end(**arguments, reconstruction_attributes=lambda: attributes)
         return self
 
     @available_if(_is_incremental)
@@ -300,8 +300,14 @@ class BaseFieldClassifier(PredictionMixin, ClassifierMixin, CallbackSupportMixin
     def _prepare(self, X, y, sample_weight, *, reset, classes=None):
         """Validate everything, set all attributes that do not depend on weights, and return batches."""
         examples = self._read(X, reset=reset)
-        advice = self._reader.advice
-        labels = Labels(y, examples.shapes, missing_label=self.missing_label, name="y", advice=advice)
+        labels = Labels(
+            y,
+            examples.shapes,
+            missing_label=self.missing_label,
+            name="y",
+            advice=self._reader.advice,
+            keep=not is_lazy(y),
+        )
         if reset:
             self.classes_ = self._find_classes(labels, classes)
             self._fit_edge_features(examples)
@@ -435,7 +441,7 @@ class BaseFieldClassifier(PredictionMixin, ClassifierMixin, CallbackSupportMixin
         self.converged_ = converged
 
     def __sklearn_is_fitted__(self):
-        return "converged_" in vars(self)
+        return "n_iter_" in vars(self)
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()

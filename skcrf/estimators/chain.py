@@ -11,68 +11,71 @@ from skcrf.estimators._prediction import needs_marginals
 class ChainCRFClassifier(BaseFieldClassifier):
     """Conditional random field on sequences: a linear chain.
 
-    Every item of a sequence has a label. The model is a chain whose potentials are linear in the features of
-    items, and that has a weight for each pair of labels that may follow one another. By default it is learned
-    by maximum likelihood; marginals (forward-backward) and the most probable labels (Viterbi) are exact.
+    The model labels all items of a sequence jointly: a chain whose potentials are linear in the features of
+    items, with a weight for each pair of successive labels. By default it is learned by maximum likelihood;
+    marginals (forward-backward) and the most probable labels (Viterbi) are exact.
 
     X is a sequence of sequences, which may differ in length: arrays of shape (length, n_features), CSR
-    matrices of that shape, whose products stay sparse, or lists of dictionaries of features, from names to
-    numbers, bools or strings, for which a `DictVectorizer` is fitted inside; names alone, in a list, have the
-    value 1. Names that the fit has not seen, or the first call of `partial_fit`, are left out. The columns of
-    data frames are taken in their order, whatever their names. y is a sequence of label sequences of shape
-    (length,), ints or strings. Each may be a sequence that loads an example when asked for it. A plain table
-    X of shape (n_samples, n_features) with labels y of shape (n_samples,) means sequences of one item each,
-    and the model is multinomial logistic regression.
+    matrices of that shape, which stay sparse, or lists of dictionaries that map names of features to numbers,
+    bools or strings, for which `fit` fits a `DictVectorizer`; a list of names gives each the value 1. Names
+    that `fit`, or the first call of `partial_fit`, has not seen are ignored. Columns of data frames are used
+    in their order, whatever their names. y is a sequence of label sequences of shape (length,), integers or
+    strings. Either may be a sequence that loads an example on access. A table X of shape (n_samples,
+    n_features) with labels y of shape (n_samples,) is a set of sequences of one item each, for which the
+    model is multinomial logistic regression.
 
     Parameters
     ----------
     inference : str or BaseInference, default="tree"
-        How marginals are computed, in learning and in prediction alike. By default the exact ones, by one
-        pass in each direction.
+        Method that computes marginals, in learning and in prediction alike. The default is exact: one pass in
+        each direction.
     loss : str or BaseLoss, default="likelihood"
-        What is minimised: a name in `skcrf.losses.LOSSES`, or an instance.
+        Loss to minimise: a name in `skcrf.losses.LOSSES`, or an instance.
     gradient : str or BaseGradient, default="backprop"
-        How the loss is differentiated through the inference.
+        Strategy that differentiates the loss through the inference.
     optimizer : "auto", str or BaseOptimizer, default="auto"
-        How the loss is minimised: a name in `skcrf.optimizers.OPTIMIZERS`, or an instance. "auto" is what
-        suits the loss and the inference: "lbfgs" where the loss is smooth.
+        Optimizer: a name in `skcrf.optimizers.OPTIMIZERS`, or an instance. "auto" chooses the one that suits
+        the loss and the inference: "lbfgs" if the loss is smooth.
     schedule : {"at_once", "doubling"} or BaseSchedule, default="at_once"
-        What the optimizer sees of the training set. "doubling" starts with a few sequences, and then takes
-        twice as many for half as many iterations until it has all.
+        Part of the training set that the optimizer uses. "doubling" starts with a few sequences, and then
+        takes twice as many for half as many iterations until it has all; it is faster if there are many
+        sequences.
     init : {"auto", "independent", "zeros"}, the name of a loss or a fitted estimator, default="auto"
-        Where the optimizer starts: from the model without edges, from zeros, from the model that another loss
-        finds, or from the weights of another estimator of fields. "auto" is what suits the loss. A start that
-        has to be fitted is fitted by `optimizer`, or by L-BFGS where that needs mini-batches. In the first
-        call of `partial_fit` "auto" means zeros; other starts are fitted to the examples of that call.
+        Start of the optimizer: the model without edges, zeros, the model that another loss finds, or the
+        weights of a fitted estimator. "auto" chooses the one that suits the loss: in most cases the model
+        without edges. A start that has to be fitted uses `optimizer`, or L-BFGS if that needs mini-batches.
+        In the first call of `partial_fit`, "auto" means zeros.
     alpha : float, default=1e-3
-        Strength of the ridge penalty ``alpha / 2 (||coef_||^2 + ||edge_coef_||^2)``, relative to the
-        mean loss of a labelled item.
+        Strength of the ridge penalty ``alpha / 2 (||coef_||^2 + ||edge_coef_||^2)``, relative to the mean
+        loss per labelled item.
     fit_intercept : bool, default=True
-        Whether each class has a constant.
+        Whether each class has an intercept.
     decoding : {"auto", "mpm", "map", "marginal_map"}, default="auto"
-        What `predict` gives: "mpm" the label of the largest marginal of every item, "map" the most probable
-        sequence of labels, "marginal_map" that of the labels with hidden variables summed out. For both
-        the inference has to be able to maximise. "auto" is what suits the loss and the inference.
+        Rule of `predict`: "mpm" takes the label with the largest marginal at every item, "map" the most
+        probable sequence of labels, and "marginal_map" the most probable sequence of labels after hidden
+        variables are summed out. The last two need an inference that can maximise. "auto" chooses the rule
+        that suits the loss and the inference.
     max_iter : int, default=100
-        Iterations of the optimizer at most, in each stage of a fit. A start that has to be fitted, see
-        `init`, has as many of its own.
+        Largest number of iterations of the optimizer, in each stage of a fit. A start that has to be fitted,
+        see `init`, has as many of its own.
     tol : float, default=1e-4
         Tolerance of the optimizer.
     missing_label : object, default=None
-        The value in y that stands for a hidden label. Masked entries of y are hidden in any case.
+        Value in y that marks a hidden label. Masked entries of y are hidden as well.
     class_weight : dict, "balanced" or None, default=None
-        Weights of the classes, for losses that are sums over items, such as "univariate_logistic"; with
-        margins, what a class costs where it is predicted wrong.
+        Weights of the classes, for losses that are sums over items; for max-margin losses, the cost of
+        predicting another class.
     classes : array-like of shape (n_classes,), default=None
-        All labels, for training sets that may lack some; None for those in y.
+        All labels, if the training set may lack some; None for those in y.
     n_jobs : int, default=None
         Number of threads. The result does not depend on it. Under ``joblib.parallel_config(backend="dask")``
         the workers of the cluster do the work instead.
     warm_start : bool, default=False
         Whether `fit` starts from the weights of the last fit.
     verbose : int, default=0
-        Whether to print the objective in each iteration, of the start too; from 2 on also how many of its
-        batches are done, in evaluations that take seconds. See `set_callbacks` for progress bars.
+        Level of printed progress: 1 prints the objective after each iteration, also of the start; 2 also
+        prints how many batches are done, for evaluations that take seconds. See `set_callbacks` for progress
+        bars.
     random_state : int, RandomState instance or None, default=None
         Seed of mini-batch optimizers, and of the sequences that schedule "doubling" draws.
 
@@ -87,15 +90,15 @@ class ChainCRFClassifier(BaseFieldClassifier):
     coef_ : ndarray of shape (n_classes, n_features_in_)
         Weights of the features of items.
     intercept_ : ndarray of shape (n_classes,)
-        Constants.
+        Intercepts.
     edge_coef_ : ndarray of shape (1, n_classes, n_classes)
         Weights of pairs: ``edge_coef_[0, a, b]`` is that of label b after label a.
     n_iter_ : int
-        Iterations of the optimizer, without those of the start.
+        Number of iterations of the optimizer, without those of the start.
     loss_curve_ : list of float
-        The objective after each iteration.
+        Objective after each iteration.
     train_error_curve_ : list of float
-        The share of labels that are predicted wrong after each iteration, where the optimizer asks for it.
+        Fraction of labels that are predicted wrong after each iteration, if the optimizer computes it.
     converged_ : bool
         Whether optimizer and inference converged.
 
@@ -176,14 +179,14 @@ class ChainCRFClassifier(BaseFieldClassifier):
 
     @needs_marginals
     def predict_edge_proba(self, X, Y=None):
-        """Infer the marginals of all pairs of neighbours.
+        """Compute the marginals of all pairs of neighbours.
 
         Parameters
         ----------
         X : sequence of examples
             Sequences.
         Y : sequence of array-like of shape (length,), default=None
-            What is known, as for `predict_proba`.
+            Known labels, as for `predict_proba`.
 
         Returns
         -------

@@ -11,75 +11,79 @@ from skcrf.models import DirectedModel
 class DAGMClassifier(DirectedMixin, BaseGraphClassifier):
     """Directed acyclic graphical model.
 
-    Every node has a label, and the probability of labels is the product over nodes of that of a node's label
-    given its features and the labels of its parents. These conditionals are log-linear models that are
-    normalised on their own: given its parents' labels ``y_p``, node i has label a with a probability
-    proportional to ``exp(coef_[a] . x_i + intercept_[a] + sum_p edge_coef_[:, y_p, a] . v_pi)``. So the
-    likelihood needs no inference, and samples are exact. Marginals need inference, for which the model is a
-    field of one factor a node.
+    The probability of the labels is the product over nodes of the probability of a node's label given its
+    features and the labels of its parents. These conditionals are log-linear and normalised on their own:
+    given its parents' labels ``y_p``, node i has label a with a probability proportional to ``exp(coef_[a] .
+    x_i + intercept_[a] + sum_p edge_coef_[:, y_p, a] . v_pi)``. Therefore the likelihood needs no inference,
+    and samples are exact. Marginals need inference, which sees one factor per node.
 
-    What is known of a node tells of its parents, but what is merely seen of it does not: where no labels are
-    given, the marginals of a node depend on the features of itself and its ancestors alone.
+    A known label influences the parents of its node, but features alone do not: without known labels, the
+    marginals of a node depend on the features of the node and its ancestors only.
 
     X is a sequence of graphs, as for `GraphCRFClassifier`: tuples ``(node_features, edges)`` or
-    ``(node_features, edges, edge_features)``, here with edges (parent, child). Cycles are refused. The table
-    of a node has n_classes ** (n_parents + 1) entries, which limits the number of parents. y is a sequence of
-    labels of shape (n_nodes,). A plain table X of shape (n_samples, n_features) with labels y of shape
-    (n_samples,) means graphs of one node each, and the model is multinomial logistic regression.
+    ``(node_features, edges, edge_features)``, here with edges (parent, child). Cycles raise an error. The
+    table of a node has n_classes ** (n_parents + 1) entries, which limits the number of parents. y is a
+    sequence of labels of shape (n_nodes,). A table X of shape (n_samples, n_features) with labels y of shape
+    (n_samples,) is a set of graphs of one node each, for which the model is multinomial logistic regression.
 
     Parameters
     ----------
     inference : str or BaseInference, default="bp"
-        How marginals are computed, in prediction, and in learning where the loss asks for them or labels are
-        hidden. By default ten iterations of belief propagation on the factors of the model, which goes from
-        parents to children and back: with no label known, the first of them says all.
+        Method that computes marginals, in prediction, and in learning if the loss needs them or labels are
+        hidden. The default is ten iterations of belief propagation on the factors of the model, from parents
+        to children and back: with no
+        label known, one iteration is enough.
     loss : str or BaseLoss, default="likelihood"
-        What is minimised: a name in `skcrf.losses.LOSSES`, or an instance. The "likelihood" of a directed
-        model is convex and calls no inference where all labels are known; hidden ones are summed out by the
-        inference, which is EM. Losses of the marginals, such as "univariate_logistic" and "clique_logistic",
-        go through the inference as they do for random fields.
+        Loss to minimise: a name in `skcrf.losses.LOSSES`, or an instance. The "likelihood" of a directed
+        model is convex and needs no inference if all labels are known; the inference sums out hidden ones.
+        Losses of the marginals, such as "univariate_logistic" and "clique_logistic", use the inference as
+        they do for random fields.
     gradient : str or BaseGradient, default="backprop"
-        How the loss is differentiated through the inference.
+        Strategy that differentiates the loss through the inference.
     optimizer : "auto", str or BaseOptimizer, default="auto"
-        How the loss is minimised: a name in `skcrf.optimizers.OPTIMIZERS`, or an instance. "auto" is what
-        suits the loss and the inference: "lbfgs" where the loss is smooth.
+        Optimizer: a name in `skcrf.optimizers.OPTIMIZERS`, or an instance. "auto" chooses the one that suits
+        the loss and the inference: "lbfgs" if the loss is smooth.
     schedule : {"at_once", "doubling"} or BaseSchedule, default="at_once"
-        What the optimizer sees of the training set: all, or few examples first.
+        Part of the training set that the optimizer uses. "doubling" starts with a few graphs, and then takes
+        twice as many for half as many iterations until it has all; it is faster if there are many graphs.
     init : {"auto", "independent", "zeros"}, the name of a loss or a fitted estimator, default="auto"
-        Where the optimizer starts: from the model without edges, from zeros, from the model that another loss
-        finds, or from the weights of another estimator of the kind. "auto" is what suits the loss. In the
-        first call of `partial_fit` "auto" means zeros.
+        Start of the optimizer: the model without edges, zeros, the model that another loss finds, or the
+        weights of a fitted estimator. "auto" chooses the one that suits the loss: in most cases the model
+        without edges. A start that has to be fitted uses `optimizer`, or L-BFGS if that needs mini-batches.
+        In the first call of `partial_fit`, "auto" means zeros.
     alpha : float, default=1e-3
-        Strength of the ridge penalty ``alpha / 2 (||coef_||^2 + ||edge_coef_||^2)``, relative to the
-        mean loss of a labelled node.
+        Strength of the ridge penalty ``alpha / 2 (||coef_||^2 + ||edge_coef_||^2)``, relative to the mean
+        loss per labelled node.
     fit_intercept : bool, default=True
-        Whether each class has a constant.
+        Whether each class has an intercept.
     decoding : {"auto", "mpm", "map", "marginal_map"}, default="auto"
-        What `predict` gives: "mpm" the label of the largest marginal at every node, "map" the most probable
-        configuration, "marginal_map" that of the labels with hidden variables summed out. For both the
-        inference has to be able to maximise. "auto" is what suits the loss and the inference.
+        Rule of `predict`: "mpm" takes the label with the largest marginal at every node, "map" the most
+        probable configuration, and "marginal_map" the most probable configuration after hidden variables are
+        summed out. The last two need an inference that can maximise. "auto" chooses the rule that suits the
+        loss and the inference.
     max_iter : int, default=100
-        Iterations of the optimizer at most, in each stage of a fit. A start that has to be fitted, see
-        `init`, has as many of its own.
+        Largest number of iterations of the optimizer, in each stage of a fit. A start that has to be fitted,
+        see `init`, has as many of its own.
     tol : float, default=1e-4
         Tolerance of the optimizer.
     missing_label : object, default=None
-        The value in y that stands for a hidden label. Masked entries of y are hidden in any case.
+        Value in y that marks a hidden label. Masked entries of y are hidden as well.
     class_weight : dict, "balanced" or None, default=None
-        Weights of the classes, for losses that are sums over nodes; with margins, what a class costs where it
-        is predicted wrong.
+        Weights of the classes, for losses that are sums over nodes; for max-margin losses, the cost of
+        predicting another class.
     classes : array-like of shape (n_classes,), default=None
-        All labels, for training sets that may lack some; None for those in y.
+        All labels, if the training set may lack some; None for those in y.
     n_jobs : int, default=None
         Number of threads. The result does not depend on it. Under ``joblib.parallel_config(backend="dask")``
         the workers of the cluster do the work instead.
     warm_start : bool, default=False
         Whether `fit` starts from the weights of the last fit.
     verbose : int, default=0
-        Whether to print the objective in each iteration, of the start too; from 2 on also how many of its
-        batches are done, in evaluations that take seconds. See `set_callbacks` for progress bars.
+        Level of printed progress: 1 prints the objective after each iteration, also of the start; 2 also
+        prints how many batches are done, for evaluations that take seconds. See `set_callbacks` for progress
+        bars.
     random_state : int, RandomState instance or None, default=None
-        Seed of mini-batch optimizers, and of the examples that schedule "doubling" draws.
+        Seed of mini-batch optimizers, and of the graphs that schedule "doubling" draws.
 
     Attributes
     ----------
@@ -92,16 +96,17 @@ class DAGMClassifier(DirectedMixin, BaseGraphClassifier):
     coef_ : ndarray of shape (n_classes, n_features_in_)
         Weights of the features of nodes.
     intercept_ : ndarray of shape (n_classes,)
-        Constants.
+        Intercepts.
     edge_coef_ : ndarray of shape (max(1, n_edge_features_in_), n_classes, n_classes)
         Weights of the features of edges: the first class is that of the parent, the second that of the child.
-        Where edges have no features, those of the constant 1, which has to be among them otherwise.
+        If
+        edges have no features, there is one weight per pair of labels; add a constant feature otherwise.
     n_iter_ : int
-        Iterations of the optimizer, without those of the start.
+        Number of iterations of the optimizer, without those of the start.
     loss_curve_ : list of float
-        The objective after each iteration.
+        Objective after each iteration.
     train_error_curve_ : list of float
-        The share of labels that are predicted wrong after each iteration, where the optimizer asks for it.
+        Fraction of labels that are predicted wrong after each iteration, if the optimizer computes it.
     converged_ : bool
         Whether optimizer and inference converged.
 
@@ -175,81 +180,85 @@ class DAGMClassifier(DirectedMixin, BaseGraphClassifier):
 class GridDAGMClassifier(DirectedMixin, BaseGridClassifier):
     """Directed model on images: a Markov mesh.
 
-    Every pixel has a label, and the probability of a label image is the product over pixels of that of a
-    pixel's label given its features and the labels of its parents, which are neighbours above it and to its
-    left. Each conditional is a log-linear model that is normalised on its own, as in `DAGMClassifier`. So the
-    likelihood needs no inference, and samples are exact.
+    The probability of a label image is the product over pixels of the probability of a pixel's label given
+    its features and the labels of its parents, neighbours above it and to its left. Each conditional is
+    log-linear and normalised on its own, as in `DAGMClassifier`. Therefore the likelihood needs no inference,
+    and samples are exact.
 
-    What is merely seen of a pixel tells nothing of its parents: where no labels are given, its marginal
-    depends on the features of the pixels above and to the left, and not on those below. Features should see
-    a neighbourhood, as those of filters do.
+    Features alone do not influence the parents of a pixel: without known labels, its marginal depends on the
+    features of the pixels above and to the left, not on those below. Use features that see a neighbourhood,
+    such as filter responses.
 
-    X is a sequence of images of shape (height, width) or (height, width, n_features), which may differ
-    in size; y a sequence of label images of shape (height, width). Each may be a sequence that loads an
-    image when asked for it, such as `skcrf.datasets.LazyImages`. A plain table X of shape (n_samples,
-    n_features) with labels y of shape (n_samples,) means images of one pixel each, and the model is
-    multinomial logistic regression.
+    X is a sequence of images of shape (height, width) or (height, width, n_features), which may differ in
+    size; y is a sequence of label images of shape (height, width). Either may be a sequence that loads an
+    image on access, such as `skcrf.datasets.LazyImages`. A table X of shape (n_samples, n_features) with
+    labels y of shape (n_samples,) is a set of images of one pixel each, for which the model is multinomial
+    logistic regression.
 
     Parameters
     ----------
     inference : str or BaseInference, default="bp"
-        How marginals are computed, in prediction, and in learning where the loss asks for them or labels are
-        hidden. By default ten iterations of belief propagation on the factors of the model, which goes from
-        parents to children and back: with no label known, the first of them says all.
+        Method that computes marginals, in prediction, and in learning if the loss needs them or labels are
+        hidden. The default is ten iterations of belief propagation on the factors of the model, from parents
+        to children and back.
     loss : str or BaseLoss, default="likelihood"
-        What is minimised: a name in `skcrf.losses.LOSSES`, or an instance. The "likelihood" of a directed
-        model is convex and calls no inference where all labels are known; hidden ones are summed out by the
-        inference, which is EM. Losses of the marginals, such as "univariate_logistic" and "clique_logistic",
-        go through the inference as they do for random fields.
+        Loss to minimise: a name in `skcrf.losses.LOSSES`, or an instance. The "likelihood" of a directed
+        model is convex and needs no inference if all labels are known; the inference sums out hidden ones.
+        Losses of the marginals, such as "univariate_logistic" and "clique_logistic", use the inference as
+        they do for random fields.
     gradient : str or BaseGradient, default="backprop"
-        How the loss is differentiated through the inference.
+        Strategy that differentiates the loss through the inference.
     optimizer : "auto", str or BaseOptimizer, default="auto"
-        How the loss is minimised: a name in `skcrf.optimizers.OPTIMIZERS`, or an instance. "auto" is what
-        suits the loss and the inference: "lbfgs" where the loss is smooth.
+        Optimizer: a name in `skcrf.optimizers.OPTIMIZERS`, or an instance. "auto" chooses the one that suits
+        the loss and the inference: "lbfgs" if the loss is smooth.
     schedule : {"at_once", "doubling"} or BaseSchedule, default="at_once"
-        What the optimizer sees of the training set: all, or few examples first.
+        Part of the training set that the optimizer uses. "doubling" starts with a few images, and then takes
+        twice as many for half as many iterations until it has all; it is faster if there are many images.
     init : {"auto", "independent", "zeros"}, the name of a loss or a fitted estimator, default="auto"
-        Where the optimizer starts: from the model without edges, from zeros, from the model that another loss
-        finds, or from the weights of another estimator of the kind. "auto" is what suits the loss. In the
-        first call of `partial_fit` "auto" means zeros.
+        Start of the optimizer: the model without edges, zeros, the model that another loss finds, or the
+        weights of a fitted estimator. "auto" chooses the one that suits the loss: in most cases the model
+        without edges. A start that has to be fitted uses `optimizer`, or L-BFGS if that needs mini-batches.
+        In the first call of `partial_fit`, "auto" means zeros.
     alpha : float, default=1e-3
-        Strength of the ridge penalty ``alpha / 2 (||coef_||^2 + ||edge_coef_||^2)``, relative to the
-        mean loss of a labelled pixel.
+        Strength of the ridge penalty ``alpha / 2 (||coef_||^2 + ||edge_coef_||^2)``, relative to the mean
+        loss per labelled pixel.
     fit_intercept : bool, default=True
-        Whether each class has a constant.
+        Whether each class has an intercept.
     decoding : {"auto", "mpm", "map", "marginal_map"}, default="auto"
-        What `predict` gives: "mpm" the label of the largest marginal at every pixel, "map" the most probable
-        configuration, "marginal_map" that of the labels with hidden variables summed out. For both the
-        inference has to be able to maximise. "auto" is what suits the loss and the inference.
+        Rule of `predict`: "mpm" takes the label with the largest marginal at every pixel, "map" the most
+        probable label image, and "marginal_map" the most probable label image after hidden variables are
+        summed out. The last two need an inference that can maximise. "auto" chooses the rule that suits the
+        loss and the inference.
     parents : sequence of {"above", "left", "above_left", "above_right"}, default=("above", "left")
-        Which neighbours of a pixel are its parents. Each of them has weights of its own; the table of a pixel
-        has n_classes ** (n_parents + 1) entries.
+        Neighbours of a pixel that are its parents. Each of them has its own weights; the table of a pixel has
+        n_classes ** (n_parents + 1) entries.
     edge_features : {"bias", "contrast"} or transformer, default="bias"
         Features of a pixel and a parent. "bias" is a constant; "contrast" adds the norm of the difference of
-        the two pixels' features; a transformer adds what it makes of the absolute differences, an array of
+        the two pixels' features; a transformer adds its output for the absolute differences, an array of
         shape (n_edges, n_features), as for `GridCRFClassifier`.
     max_iter : int, default=100
-        Iterations of the optimizer at most, in each stage of a fit. A start that has to be fitted, see
-        `init`, has as many of its own.
+        Largest number of iterations of the optimizer, in each stage of a fit. A start that has to be fitted,
+        see `init`, has as many of its own.
     tol : float, default=1e-4
         Tolerance of the optimizer.
     missing_label : object, default=None
-        The value in y that stands for a hidden label. Masked entries of y are hidden in any case.
+        Value in y that marks a hidden label. Masked entries of y are hidden as well.
     class_weight : dict, "balanced" or None, default=None
-        Weights of the classes, for losses that are sums over pixels; with margins, what a class costs where
-        it is predicted wrong.
+        Weights of the classes, for losses that are sums over pixels; for max-margin losses, the cost of
+        predicting another class.
     classes : array-like of shape (n_classes,), default=None
-        All labels, for training sets that may lack some; None for those in y.
+        All labels, if the training set may lack some; None for those in y.
     n_jobs : int, default=None
         Number of threads. The result does not depend on it. Under ``joblib.parallel_config(backend="dask")``
         the workers of the cluster do the work instead.
     warm_start : bool, default=False
         Whether `fit` starts from the weights of the last fit.
     verbose : int, default=0
-        Whether to print the objective in each iteration, of the start too; from 2 on also how many of its
-        batches are done, in evaluations that take seconds. See `set_callbacks` for progress bars.
+        Level of printed progress: 1 prints the objective after each iteration, also of the start; 2 also
+        prints how many batches are done, for evaluations that take seconds. See `set_callbacks` for progress
+        bars.
     random_state : int, RandomState instance or None, default=None
-        Seed of mini-batch optimizers, and of the examples that schedule "doubling" draws.
+        Seed of mini-batch optimizers, and of the images that schedule "doubling" draws.
 
     Attributes
     ----------
@@ -260,16 +269,16 @@ class GridDAGMClassifier(DirectedMixin, BaseGridClassifier):
     coef_ : ndarray of shape (n_classes, n_features_in_)
         Weights of the features of pixels.
     intercept_ : ndarray of shape (n_classes,)
-        Constants.
+        Intercepts.
     edge_coef_ : ndarray of shape (n_edge_features * n_parents, n_classes, n_classes)
         Weights of the features of pairs, those with each of `parents` in turn. The first class is that of the
         parent, the second that of the pixel.
     n_iter_ : int
-        Iterations of the optimizer, without those of the start.
+        Number of iterations of the optimizer, without those of the start.
     loss_curve_ : list of float
-        The objective after each iteration.
+        Objective after each iteration.
     train_error_curve_ : list of float
-        The share of labels that are predicted wrong after each iteration, where the optimizer asks for it.
+        Fraction of labels that are predicted wrong after each iteration, if the optimizer computes it.
     converged_ : bool
         Whether optimizer and inference converged.
 

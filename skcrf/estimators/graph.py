@@ -27,75 +27,75 @@ class BaseGraphClassifier(BaseFieldClassifier):
 class GraphCRFClassifier(BaseGraphClassifier):
     """Conditional random field on graphs.
 
-    Every node has a label. The model is a pairwise field whose potentials are linear in features of nodes and
-    of edges. It is learned by how well the marginals that approximate inference predicts with it fit the
-    labels, and `predict_proba` gives these marginals back.
+    The model labels all nodes of a graph jointly: a pairwise field whose potentials are linear in features of
+    nodes and of edges. Learning fits the marginals that approximate inference returns to the labels, and
+    `predict_proba` returns these marginals.
 
-    X is a sequence of graphs, which may differ in everything but their numbers of features: tuples
-    ``(node_features, edges)`` or ``(node_features, edges, edge_features)`` of an array or CSR matrix of shape
-    (n_nodes, n_features), integers of shape (n_edges, 2), the two nodes of each edge, and an array of shape
-    (n_edges, n_edge_features). A last item, booleans of shape (n_nodes,), marks hidden variables: nodes that
-    never have a label, which have states like any other and are masked in y. Nodes without edges, and graphs
-    without any, are fine, and the latter need no edge features; self-loops and pairs that are joined twice
-    are refused. y is a sequence of labels
-    of shape (n_nodes,). Each may be a sequence that loads an example when asked for it. A plain table X of
-    shape (n_samples, n_features) with labels y of shape (n_samples,) means graphs of one node each, and the
-    model is multinomial logistic regression.
+    X is a sequence of graphs, which must have the same numbers of features: tuples ``(node_features, edges)``
+    or ``(node_features, edges, edge_features)`` of an array or CSR matrix of shape (n_nodes, n_features),
+    integers of shape (n_edges, 2), the two nodes of each edge, and an array of shape (n_edges,
+    n_edge_features). A last item, booleans of shape (n_nodes,), marks hidden variables: nodes that never have
+    a label and are masked in y. Graphs may have no edges, and then need no edge features; self-loops and
+    repeated edges raise an error. y is a sequence of labels of shape (n_nodes,). Either may be a sequence
+    that loads an example on access. A table X of shape (n_samples, n_features) with labels y of shape
+    (n_samples,) is a set of graphs of one node each, for which the model is multinomial logistic regression.
 
     Parameters
     ----------
     inference : str or BaseInference, default="trw"
-        How marginals are computed, in learning and in prediction alike. By default ten iterations of
-        tree-reweighted belief propagation. "tree" is exact where no graph has a cycle.
+        Method that computes marginals, in learning and in prediction alike. The default is ten iterations of
+        tree-reweighted belief propagation. "tree" is exact if no graph has a cycle.
     loss : str or BaseLoss, default="univariate_logistic"
-        What is minimised: a name in `skcrf.losses.LOSSES`, or an instance.
+        Loss to minimise: a name in `skcrf.losses.LOSSES`, or an instance.
     gradient : str or BaseGradient, default="backprop"
-        How the loss is differentiated through the inference.
+        Strategy that differentiates the loss through the inference.
     optimizer : "auto", str or BaseOptimizer, default="auto"
-        How the loss is minimised: a name in `skcrf.optimizers.OPTIMIZERS`, or an instance. "auto" is what
-        suits the loss and the inference: "lbfgs" where the loss is smooth.
+        Optimizer: a name in `skcrf.optimizers.OPTIMIZERS`, or an instance. "auto" chooses the one that suits
+        the loss and the inference: "lbfgs" if the loss is smooth.
     schedule : {"at_once", "doubling"} or BaseSchedule, default="at_once"
-        What the optimizer sees of the training set. "doubling" starts with a few graphs, and then takes twice
-        as many for half as many iterations until it has all.
+        Part of the training set that the optimizer uses. "doubling" starts with a few graphs, and then takes
+        twice as many for half as many iterations until it has all; it is faster if there are many graphs.
     init : {"auto", "independent", "zeros"}, the name of a loss or a fitted estimator, default="auto"
-        Where the optimizer starts: from the model without edges, from zeros, from the model that another loss
-        finds, or from the weights of another estimator of fields. "auto" is what suits the loss. A start that
-        has to be fitted is fitted by `optimizer`, or by L-BFGS where that needs mini-batches. In the first
-        call of `partial_fit` "auto" means zeros; other starts are fitted to the examples of that call.
+        Start of the optimizer: the model without edges, zeros, the model that another loss finds, or the
+        weights of a fitted estimator. "auto" chooses the one that suits the loss: in most cases the model
+        without edges. A start that has to be fitted uses `optimizer`, or L-BFGS if that needs mini-batches.
+        In the first call of `partial_fit`, "auto" means zeros.
     alpha : float, default=1e-3
-        Strength of the ridge penalty ``alpha / 2 (||coef_||^2 + ||edge_coef_||^2)``, relative to the
-        mean loss of a labelled node.
+        Strength of the ridge penalty ``alpha / 2 (||coef_||^2 + ||edge_coef_||^2)``, relative to the mean
+        loss per labelled node.
     fit_intercept : bool, default=True
-        Whether each class has a constant.
+        Whether each class has an intercept.
     symmetric : bool or "potts", default=True
-        Whether the two ends of an edge can be exchanged: ``edge_coef_[f, a, b] == edge_coef_[f, b, a]``, and
-        it does not matter in which order an edge names its nodes. Take False where the direction of edges, or
-        the sign of their features, has a meaning. With "potts" nothing counts but whether the two labels are
-        equal: one weight for each feature of edges.
+        Whether the two ends of an edge can be exchanged: ``edge_coef_[f, a, b] == edge_coef_[f, b, a]``, so
+        that the order of the two nodes of an edge does not matter. Use False if the direction of edges, or
+        the sign of their features, has a meaning. With "potts", only equality of the two labels matters: one
+        weight per feature of edges.
     decoding : {"auto", "mpm", "map", "marginal_map"}, default="auto"
-        What `predict` gives: "mpm" the label of the largest marginal of every node, "map" the most probable
-        configuration, "marginal_map" that of the labels with hidden variables summed out. For both the
-        inference has to be able to maximise. "auto" is what suits the loss and the inference.
+        Rule of `predict`: "mpm" takes the label with the largest marginal at every node, "map" the most
+        probable configuration, and "marginal_map" the most probable configuration after hidden variables are
+        summed out. The last two need an inference that can maximise. "auto" chooses the rule that suits the
+        loss and the inference.
     max_iter : int, default=100
-        Iterations of the optimizer at most, in each stage of a fit. A start that has to be fitted, see
-        `init`, has as many of its own.
+        Largest number of iterations of the optimizer, in each stage of a fit. A start that has to be fitted,
+        see `init`, has as many of its own.
     tol : float, default=1e-4
         Tolerance of the optimizer.
     missing_label : object, default=None
-        The value in y that stands for a hidden label. Masked entries of y are hidden in any case.
+        Value in y that marks a hidden label. Masked entries of y are hidden as well.
     class_weight : dict, "balanced" or None, default=None
-        Weights of the classes, for losses that are sums over nodes; with margins, what a class costs where it
-        is predicted wrong.
+        Weights of the classes, for losses that are sums over nodes; for max-margin losses, the cost of
+        predicting another class.
     classes : array-like of shape (n_classes,), default=None
-        All labels, for training sets that may lack some; None for those in y.
+        All labels, if the training set may lack some; None for those in y.
     n_jobs : int, default=None
         Number of threads. The result does not depend on it. Under ``joblib.parallel_config(backend="dask")``
         the workers of the cluster do the work instead.
     warm_start : bool, default=False
         Whether `fit` starts from the weights of the last fit.
     verbose : int, default=0
-        Whether to print the objective in each iteration, of the start too; from 2 on also how many of its
-        batches are done, in evaluations that take seconds. See `set_callbacks` for progress bars.
+        Level of printed progress: 1 prints the objective after each iteration, also of the start; 2 also
+        prints how many batches are done, for evaluations that take seconds. See `set_callbacks` for progress
+        bars.
     random_state : int, RandomState instance or None, default=None
         Seed of mini-batch optimizers, and of the graphs that schedule "doubling" draws.
 
@@ -110,16 +110,16 @@ class GraphCRFClassifier(BaseGraphClassifier):
     coef_ : ndarray of shape (n_classes, n_features_in_)
         Weights of the features of nodes.
     intercept_ : ndarray of shape (n_classes,)
-        Constants.
+        Intercepts.
     edge_coef_ : ndarray of shape (max(1, n_edge_features_in_), n_classes, n_classes)
-        Weights of the features of edges: the first class is that of the node that an edge names first. Where
-        edges have no features, those of the constant 1, which has to be among them otherwise.
+        Weights of the features of edges: the first class is that of the first node of an edge. If
+        edges have no features, there is one weight per pair of labels; add a constant feature otherwise.
     n_iter_ : int
-        Iterations of the optimizer, without those of the start.
+        Number of iterations of the optimizer, without those of the start.
     loss_curve_ : list of float
-        The objective after each iteration.
+        Objective after each iteration.
     train_error_curve_ : list of float
-        The share of labels that are predicted wrong after each iteration, where the optimizer asks for it.
+        Fraction of labels that are predicted wrong after each iteration, if the optimizer computes it.
     converged_ : bool
         Whether optimizer and inference converged.
 
@@ -195,14 +195,14 @@ class GraphCRFClassifier(BaseGraphClassifier):
 
     @needs_marginals
     def predict_edge_proba(self, X, Y=None):
-        """Infer the marginals of all edges.
+        """Compute the marginals of all edges.
 
         Parameters
         ----------
         X : sequence of tuple
             Graphs.
         Y : sequence of array-like of shape (n_nodes,), default=None
-            What is known, as for `predict_proba`.
+            Known labels, as for `predict_proba`.
 
         Returns
         -------

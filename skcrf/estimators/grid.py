@@ -68,82 +68,82 @@ class BaseGridClassifier(BaseFieldClassifier):
 class GridCRFClassifier(BaseGridClassifier):
     """Conditional random field on images.
 
-    Every pixel has a label. The model is a pairwise field on the lattice of pixels whose potentials are
-    linear in features of pixels and of pairs of neighbours. It is learned by how well the marginals that
-    approximate inference predicts with it fit the labels, and `predict_proba` gives these marginals back.
+    The model labels all pixels of an image jointly: a pairwise field on the lattice of pixels whose
+    potentials are linear in features of pixels and of pairs of neighbours. Learning fits the marginals that
+    approximate inference returns to the labels, and `predict_proba` returns these marginals.
 
-    X is a sequence of images of shape (height, width) or (height, width, n_features), which may differ
-    in size; y a sequence of label images of shape (height, width). Each may be a sequence that loads an
-    image when asked for it, such as `skcrf.datasets.LazyImages`, for data larger than memory. A plain table X
-    of shape (n_samples, n_features) with labels y of shape (n_samples,) means images of one pixel each, and
-    the model is multinomial logistic regression.
+    X is a sequence of images of shape (height, width) or (height, width, n_features), which may differ in
+    size; y is a sequence of label images of shape (height, width). Either may be a sequence that loads an
+    image on access, such as `skcrf.datasets.LazyImages`, for data larger than memory. A table X of shape
+    (n_samples, n_features) with labels y of shape (n_samples,) is a set of images of one pixel each, for
+    which the model is multinomial logistic regression.
 
     Parameters
     ----------
     inference : str or BaseInference, default="trw"
-        How marginals are computed, in learning and in prediction alike. By default ten iterations of
+        Method that computes marginals, in learning and in prediction alike. The default is ten iterations of
         tree-reweighted belief propagation.
     loss : str or BaseLoss, default="univariate_logistic"
-        What is minimised: a name in `skcrf.losses.LOSSES`, or an instance. Losses of the marginals, such as
-        "univariate_logistic" and "clique_logistic", the "likelihood" and its surrogates, and losses that call
-        no inference, such as "pseudolikelihood".
+        Loss to minimise: a name in `skcrf.losses.LOSSES`, or an instance. Choices are losses of the
+        marginals, such as "univariate_logistic" and "clique_logistic", the "likelihood" and its surrogates,
+        and losses that need no inference, such as "pseudolikelihood".
     gradient : str or BaseGradient, default="backprop"
-        How the loss is differentiated through the inference.
+        Strategy that differentiates the loss through the inference.
     optimizer : "auto", str or BaseOptimizer, default="auto"
-        How the loss is minimised: a name in `skcrf.optimizers.OPTIMIZERS`, or an instance. "auto" is what
-        suits the loss and the inference: "lbfgs" where the loss is smooth.
+        Optimizer: a name in `skcrf.optimizers.OPTIMIZERS`, or an instance. "auto" chooses the one that suits
+        the loss and the inference: "lbfgs" if the loss is smooth.
     schedule : {"at_once", "doubling"} or BaseSchedule, default="at_once"
-        What the optimizer sees of the training set. "doubling" starts with a few images, and then takes twice
-        as many for half as many iterations until it has all: faster where there are many images.
+        Part of the training set that the optimizer uses. "doubling" starts with a few images, and then takes
+        twice as many for half as many iterations until it has all; it is faster if there are many images.
     init : {"auto", "independent", "zeros"}, the name of a loss or a fitted estimator, default="auto"
-        Where the optimizer starts: from the model without edges, from zeros, from the model that another loss
-        finds, or from the weights of another estimator of fields. "auto" is what suits the loss: mostly the
-        model without edges. A start that has to be fitted is fitted by `optimizer`, or by L-BFGS where that
-        needs mini-batches. In the first call of `partial_fit` "auto" means zeros; other starts are fitted to
-        the examples of that call.
+        Start of the optimizer: the model without edges, zeros, the model that another loss finds, or the
+        weights of a fitted estimator. "auto" chooses the one that suits the loss: in most cases the model
+        without edges. A start that has to be fitted uses `optimizer`, or L-BFGS if that needs mini-batches.
+        In the first call of `partial_fit`, "auto" means zeros.
     alpha : float, default=1e-3
-        Strength of the ridge penalty ``alpha / 2 (||coef_||^2 + ||edge_coef_||^2)``, relative to the
-        mean loss of a labelled pixel.
+        Strength of the ridge penalty ``alpha / 2 (||coef_||^2 + ||edge_coef_||^2)``, relative to the mean
+        loss per labelled pixel.
     fit_intercept : bool, default=True
-        Whether each class has a constant.
+        Whether each class has an intercept.
     decoding : {"auto", "mpm", "map", "marginal_map"}, default="auto"
-        What `predict` gives: "mpm" the label of the largest marginal at every pixel, "map" the most probable
-        label image, "marginal_map" that of the labels with hidden variables summed out. For both the
-        inference has to be able to maximise. "auto" is what suits the loss and the inference.
+        Rule of `predict`: "mpm" takes the label with the largest marginal at every pixel, "map" the most
+        probable label image, and "marginal_map" the most probable label image after hidden variables are
+        summed out. The last two need an inference that can maximise. "auto" chooses the rule that suits the
+        loss and the inference.
     connectivity : {4, 8}, default=4
         Number of neighbours of a pixel.
     edge_features : {"bias", "contrast"} or transformer, default="bias"
-        Features of a pair of neighbours, which have their own weights in each direction. "bias" is a
-        constant; "contrast" adds the norm of the difference of the two pixels' features; a transformer
-        adds what it makes of the absolute differences, an array of shape (n_edges, n_features). It is
-        fitted to the edges of images that are spread evenly over X, to all of them unless that takes
-        more than about 2**24 numbers.
+        Features of a pair of neighbours; each direction has its own weights for them. "bias" is a constant;
+        "contrast" adds the norm of the difference of the two pixels' features; a transformer adds its output
+        for the absolute differences, an array of shape (n_edges, n_features). It is fitted to the edges of
+        images spread evenly over X, to all of them unless they hold more than about 2**24 numbers.
     symmetric : bool or "potts", default=False
         Whether the two pixels of a pair can be exchanged: ``edge_coef_[f, a, b] == edge_coef_[f, b, a]``;
-        each direction still has weights of its own. With "potts" nothing counts but whether their labels are
-        equal, in all directions alike: one weight for each feature of pairs. With two labels, and
-        ``edge_features="contrast"``, that is the discriminative random field of Kumar and Hebert.
+        each direction still has its own weights. With "potts", only equality of the two labels matters, in
+        all directions alike: one weight per feature of pairs. With two labels and
+        ``edge_features="contrast"``, this is the discriminative random field of Kumar and Hebert.
     max_iter : int, default=100
-        Iterations of the optimizer at most, in each stage of a fit. A start that has to be fitted, see
-        `init`, has as many of its own. With schedule "doubling" this is the first stage, and each later one
-        has half as many as the one before, but at least one.
+        Largest number of iterations of the optimizer, in each stage of a fit. A start that has to be fitted,
+        see `init`, has as many of its own. With schedule "doubling" this is the number of the first stage,
+        and each later one has half as many as the one before, but at least one.
     tol : float, default=1e-4
         Tolerance of the optimizer.
     missing_label : object, default=None
-        The value in y that stands for a hidden label. Masked entries of y are hidden in any case.
+        Value in y that marks a hidden label. Masked entries of y are hidden as well.
     class_weight : dict, "balanced" or None, default=None
-        Weights of the classes, for losses that are sums over pixels; with margins, what a class costs where
-        it is predicted wrong.
+        Weights of the classes, for losses that are sums over pixels; for max-margin losses, the cost of
+        predicting another class.
     classes : array-like of shape (n_classes,), default=None
-        All labels, for training sets that may lack some; None for those in y.
+        All labels, if the training set may lack some; None for those in y.
     n_jobs : int, default=None
         Number of threads. The result does not depend on it. Under ``joblib.parallel_config(backend="dask")``
         the workers of the cluster do the work instead.
     warm_start : bool, default=False
         Whether `fit` starts from the weights of the last fit.
     verbose : int, default=0
-        Whether to print the objective in each iteration, of the start too; from 2 on also how many of its
-        batches are done, in evaluations that take seconds. See `set_callbacks` for progress bars.
+        Level of printed progress: 1 prints the objective after each iteration, also of the start; 2 also
+        prints how many batches are done, for evaluations that take seconds. See `set_callbacks` for progress
+        bars.
     random_state : int, RandomState instance or None, default=None
         Seed of mini-batch optimizers, and of the images that schedule "doubling" draws.
 
@@ -156,16 +156,16 @@ class GridCRFClassifier(BaseGridClassifier):
     coef_ : ndarray of shape (n_classes, n_features_in_)
         Weights of the features of pixels.
     intercept_ : ndarray of shape (n_classes,)
-        Constants.
+        Intercepts.
     edge_coef_ : ndarray of shape (n_edge_features, n_classes, n_classes)
         Weights of the features of pairs: those for horizontal pairs, then vertical ones, then, with 8
         neighbours, those towards down-right and down-left. The first class is that of the left (upper) pixel.
     n_iter_ : int
-        Iterations of the optimizer, without those of the start.
+        Number of iterations of the optimizer, without those of the start.
     loss_curve_ : list of float
-        The objective after each iteration.
+        Objective after each iteration.
     train_error_curve_ : list of float
-        The share of labels that are predicted wrong after each iteration, where the optimizer asks for it.
+        Fraction of labels that are predicted wrong after each iteration, if the optimizer computes it.
     converged_ : bool
         Whether optimizer and inference converged.
 
@@ -249,14 +249,14 @@ class GridCRFClassifier(BaseGridClassifier):
 
     @needs_marginals
     def predict_edge_proba(self, X, Y=None):
-        """Infer the marginals of all pairs of neighbours.
+        """Compute the marginals of all pairs of neighbours.
 
         Parameters
         ----------
         X : sequence of array-like of shape (height, width) or (height, width, n_features)
             Images.
         Y : sequence of array-like of shape (height, width), default=None
-            What is known, as for `predict_proba`.
+            Known labels, as for `predict_proba`.
 
         Returns
         -------

@@ -80,12 +80,19 @@ class BaseLoss(BaseEstimator, ABC):
     decoding = "mpm"
 
     @property
-    def is_smooth(self): return not self.subgradient
+    def is_smooth(self):
+        return not self.subgradient
+
     @property
-    def difference(self): return None if self.convex is None else (self.convex, self.concave)
+    def difference(self):
+        return None if self.convex is None else (self.convex, self.concave)
+
     @property
-    def takes_hidden_labels(self): return self.hidden_labels
-    def for_batch(self, numbers): return self.numbered(numbers) if self.draws else self
+    def takes_hidden_labels(self):
+        return self.hidden_labels
+
+    def for_batch(self, numbers):
+        return self.numbered(numbers) if self.draws else self
 
     def __call__(self, inference, graph, theta, y, site_weight=None):
         """Evaluate the loss and its derivative.

@@ -1,8 +1,8 @@
-"""Directed models: the conditional distribution of every node given its parents, as factors.
+"""Factors of directed models: the conditional distribution of every node given its parents.
 
-The edges of a `Graph` lead from parents to children here. With pairwise potentials, node i has state x with
-the score ``unary[i, x] + sum_p tables[p, x_p, x]`` over its parents p, and ``log p(x_i | parents)`` is that
-minus its log-sum-exp over x. The product of all conditionals is a distribution, so that log_z is 0.
+The edges of a `Graph` lead from parents to children. With pairwise potentials, node i has state x with the score
+``unary[i, x] + sum_p tables[p, x_p, x]`` over its parents p, and ``log p(x_i | parents)`` is that score minus its
+log-sum-exp over x. The product of all conditionals is a distribution, so log_z is 0.
 """
 
 import numpy as np
@@ -11,12 +11,12 @@ from skcrf._numerics import kernel, log_normalise
 from skcrf._scratch import empty
 from skcrf.graph import ExampleError, FactorGraph, Potentials, canonical_graph, topological_order
 
-# Entries of the largest table: a node with so many configurations of itself and its parents.
+# Entries of the largest table of a node and its parents.
 _MAX_ENTRIES = 2**16
 
 
 def families(graph, n_states, given=None):
-    """Make the factors of a directed model: one a node, of its parents and itself.
+    """Make the factors of a directed model: one per node, of its parents and itself.
 
     Parameters
     ----------
@@ -25,13 +25,13 @@ def families(graph, n_states, given=None):
     n_states : int
         Number of states of all nodes.
     given : ndarray of shape (n_nodes,), default=None
-        States that are known, -1 where they are not. Parents that are known take no part: their children's
-        factors have the tables for these very states.
+        Known states, -1 where unknown. Parents with a known state are left out: the factors of their children
+        have the tables for these states.
 
     Returns
     -------
     factors : FactorGraph
-        Factor i is that of node i. Its nodes are the parents, in the order of their edges, then the child.
+        Factor i belongs to node i. Its nodes are the parents, in the order of their edges, then the child.
         Messages run from parents to children, then back. All examples are `normalised`.
     """
     n_nodes, edges = graph.n_nodes, graph.edges
@@ -71,26 +71,26 @@ def families(graph, n_states, given=None):
 
 
 def _check_families(graph, n_parents, n_states):
-    """Refuse parents that come twice, and tables that are too large."""
+    """Raise an error for repeated parents and for tables that are too large."""
     pairs = graph.edges[:, 0] * graph.n_nodes + graph.edges[:, 1]
     _, first, counts = np.unique(pairs, return_index=True, return_counts=True)
     if (counts > 1).any():
         parent, child = graph.edges[first[np.argmax(counts > 1)]]
-        raise ValueError(f"edges hold {parent} -> {child} twice: expected every parent of a node once.")
+        raise ValueError(f"edges must hold every parent of a node once, got {parent} -> {child} twice.")
     most = int(np.log(_MAX_ENTRIES) / np.log(max(n_states, 2)) + 1e-9) - 1
     if (n_parents > most).any():
         node = int(np.argmax(n_parents))
         example = graph.node_example[node]
         raise ExampleError(
-            f"Node {node - graph.node_ptr[example]} of {{example}} has {n_parents[node]} parents: "
-            f"with {n_states} classes its table would have "
-            f"{n_states}**{n_parents[node] + 1} entries, expected at most {most} parents.",
+            f"Node {node - graph.node_ptr[example]} of {{example}} must have at most {most} parents, got "
+            f"{n_parents[node]}: with {n_states} classes its table would have "
+            f"{n_states}**{n_parents[node] + 1} entries.",
             example,
         )
 
 
 def _down_and_up(graph, factor, place_from_end, order):
-    """Order the messages: factors send to their children, parents first; then to parents, children first."""
+    """Order the messages: first to children, parents first; then to parents, children first."""
     rank = np.empty(len(order), dtype=np.int64)
     rank[order] = np.arange(len(order))
     up = place_from_end > 0
@@ -98,18 +98,18 @@ def _down_and_up(graph, factor, place_from_end, order):
 
 
 def conditionals(graph, factors, theta, given=None):
-    """Normalise scores: compute ``log p(x_i | parents)`` of every node.
+    """Compute ``log p(x_i | parents)`` of every node by normalising its scores.
 
     Parameters
     ----------
     graph : Graph
         A batch whose edges lead from parents to children.
     factors : FactorGraph
-        What `families` made of it.
+        Result of `families`.
     theta : Potentials
         Pairwise potentials.
     given : ndarray of shape (n_nodes,), default=None
-        What was given to `families`.
+        Known states passed to `families`.
 
     Returns
     -------
@@ -129,13 +129,13 @@ def conditionals_vjp(graph, factors, log_p, d_log_p, given=None):
     graph : Graph
         A batch whose edges lead from parents to children.
     factors : FactorGraph
-        What `families` made of it.
+        Result of `families`.
     log_p : Potentials
-        What `conditionals` gave.
+        Result of `conditionals`.
     d_log_p : Potentials
-        Derivative of some value with respect to it; that of nodes leads nowhere.
+        Derivative of some value with respect to it; the part of nodes is ignored.
     given : ndarray of shape (n_nodes,), default=None
-        What was given to `families`.
+        Known states passed to `families`.
 
     Returns
     -------
@@ -205,11 +205,11 @@ def ancestral_samples(graph, factors, theta, uniforms):
     graph : Graph
         A batch whose edges lead from parents to children.
     factors : FactorGraph
-        What `families` made of it.
+        Result of `families`.
     theta : Potentials
         Pairwise potentials.
     uniforms : ndarray of shape (n_nodes, n_samples)
-        Numbers that are uniform on [0, 1).
+        Numbers drawn uniformly from [0, 1).
 
     Returns
     -------

@@ -20,6 +20,7 @@ OPTIMIZERS = {
 SCHEDULES = {"at_once": AtOnce, "doubling": Doubling}
 
 from skcrf.optimizers._mini_batch import StepOptimizer
+
 __all__ = [
     "CCCP",
     "LBFGS",
