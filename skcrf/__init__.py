@@ -9,8 +9,8 @@ theta
 mu
     Marginals (mean parameters): ``mu(x_i)`` of a site, ``mu(x_i, x_j)`` of a pair.
 tau
-    Temperature: with ``tau = 1`` inference sums over configurations, with ``tau = 0`` it maximises, in between
-    it sums powers.
+    Temperature: with ``tau = 1`` inference sums over configurations, with ``tau = 0`` it maximises, in
+    between it sums powers.
 rho
     Edge weights of tree-reweighted inference: the probability of an edge in a random spanning tree.
 log_z

@@ -1,12 +1,21 @@
 """Examples in: readers, labels, weights, topologies and batches."""
 
-from skcrf.data.arrays import as_image, as_images, as_numbers, as_rows
 from skcrf.data.batch import Batch, BatchLoader, check_unlabelled, make_batches, partition, stack_rows
-from skcrf.data.class_weights import check_weights, compute_class_weights
-from skcrf.data.containers import any_lazy, has_axes, is_lazy, is_table, like_container
-from skcrf.data.examples import Examples, read_examples, user_index
-from skcrf.data.graphs import DAGReader, GraphReader, Outline, as_edges, has_parts
-from skcrf.data.images import ImageReader
+from skcrf.data.class_weights import compute_class_weights
+from skcrf.data.examples import (
+    Examples,
+    Source,
+    any_lazy,
+    check_weights,
+    has_axes,
+    is_lazy,
+    is_table,
+    like_container,
+    read_examples,
+    user_index,
+)
+from skcrf.data.graphs import DAGReader, GraphReader, GraphTopology, Outline, as_edges, has_parts
+from skcrf.data.images import EDGE_FEATURES, ImageReader, LatticeTopology, MeshTopology, edge_differences
 from skcrf.data.labels import (
     Labels,
     LazyClassIndices,
@@ -15,18 +24,8 @@ from skcrf.data.labels import (
     read_labels,
     sorted_classes,
 )
-from skcrf.data.reader import BaseReader, Example
-from skcrf.data.sequences import SequenceReader, as_dictionaries, check_named, has_names
-from skcrf.data.source import Source
-from skcrf.data.topology import (
-    EDGE_FEATURES,
-    ChainTopology,
-    GraphTopology,
-    LatticeTopology,
-    MeshTopology,
-    Topology,
-    edge_differences,
-)
+from skcrf.data.readers import BaseReader, Example, Topology, as_image, as_images, as_numbers, as_rows
+from skcrf.data.sequences import ChainTopology, SequenceReader, as_dictionaries, check_named, has_names
 
 __all__ = [
     "EDGE_FEATURES",

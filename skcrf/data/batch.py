@@ -10,7 +10,7 @@ from scipy import sparse
 from skcrf.data.class_weights import site_weights
 from skcrf.data.examples import Examples, user_index
 from skcrf.data.labels import LazyClassIndices
-from skcrf.data.topology import Topology
+from skcrf.data.readers import Topology
 from skcrf.graph import Graph, isolated, pack, without_edges
 
 # Sites that make a batch worth its overhead. Larger examples are batches of their own, and their features are
@@ -255,7 +255,7 @@ class BatchLoader:
         X, y, recipe = stack_rows(features), stack_rows(labels), FieldRecipe(self.topology, shapes, outlines)
         with user_index(self.examples.index):
             arrays = _built(recipe, X, graph_of=graph_of)
-        weights = site_weights(y, self.class_weights)
+        weights = None if self.class_weights is None else site_weights(y, self.class_weights)
         return Batch(*arrays, y, self.weight, weights, self.examples.index, recipe)
 
 
@@ -314,8 +314,8 @@ def _select(labels, part):
 def _table_batch(X, y, recipe, class_weights, part, weight):
     in_order = (np.diff(part) == 1).all()
     rows = slice(part[0], part[-1] + 1) if in_order else part
-    arrays = _built(recipe, X[rows])
-    return Batch(*arrays, y[rows], weight[rows], site_weights(y[rows], class_weights), part, recipe)
+    weights = None if class_weights is None else site_weights(y[rows], class_weights)
+    return Batch(*_built(recipe, X[rows]), y[rows], weight[rows], weights, part, recipe)
 
 
 def partition(keep, sizes, batch_size=None, rng=None):

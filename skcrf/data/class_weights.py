@@ -1,27 +1,7 @@
-"""Weights of examples and of classes."""
+"""Class weights: the weight of each class, and of each site by its label."""
 
 import numpy as np
 from sklearn.utils import compute_class_weight
-
-
-def check_weights(sample_weight, n_examples):
-    """Validate `sample_weight`: return one finite weight of at least 0 per example."""
-    try:
-        weight = np.asarray(1.0 if sample_weight is None else sample_weight, dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"sample_weight must be an array of numbers: {error}") from error
-    weight = np.full(n_examples, float(weight)) if weight.ndim == 0 else weight
-    if weight.shape != (n_examples,):
-        raise ValueError(
-            f"sample_weight must have one weight per example, ({n_examples},), got shape {weight.shape}."
-        )
-    good = np.isfinite(weight) & (weight >= 0)
-    if not good.all():
-        i = int(np.argmin(good))
-        raise ValueError(
-            f"sample_weight must be finite and at least 0, got {weight[i]} in sample_weight[{i}]."
-        )
-    return weight
 
 
 def compute_class_weights(class_weight, classes, counts):
@@ -29,7 +9,7 @@ def compute_class_weights(class_weight, classes, counts):
 
     Parameters
     ----------
-    class_weight : dict, "balanced" or None
+    class_weight : dict or "balanced"
         Parameter of the estimator.
     classes : ndarray of shape (n_classes,)
         Labels.
@@ -38,11 +18,9 @@ def compute_class_weights(class_weight, classes, counts):
 
     Returns
     -------
-    weights : ndarray of shape (n_classes,) or None
-        Weights; None if `class_weight` is.
+    weights : ndarray of shape (n_classes,)
+        Weights.
     """
-    if class_weight is None:
-        return None
     if class_weight != "balanced":
         weights = compute_class_weight(class_weight, classes=classes, y=classes)
         if not (np.isfinite(weights) & (weights >= 0)).all():
@@ -57,5 +35,5 @@ def compute_class_weights(class_weight, classes, counts):
 
 
 def site_weights(y, weights):
-    """Return the weight of each site: that of its class, 0 where hidden; None without class weights."""
-    return None if weights is None else np.where(y >= 0, weights[y], 0.0)
+    """Return the weight of each site: that of its class, 0 where the label is hidden."""
+    return np.where(y >= 0, weights[y], 0.0)

@@ -1,13 +1,12 @@
-"""Reading graphs and DAGs."""
+"""Graphs and DAGs: their readers and their topology."""
 
 import numpy as np
 from scipy import sparse
 from sklearn.utils import assert_all_finite
 
-from skcrf.data.arrays import as_numbers, as_rows
-from skcrf.data.containers import has_axes
-from skcrf.data.reader import BaseReader, Example
-from skcrf.graph import topological_order
+from skcrf.data.examples import has_axes
+from skcrf.data.readers import BaseReader, Example, Topology, as_numbers, as_rows
+from skcrf.graph import from_edges, topological_order
 
 
 class Outline:
@@ -119,6 +118,32 @@ class DAGReader(GraphReader):
     def _check_edges(self, edges, n_nodes, name):
         topological_order(n_nodes, edges, name)
         super()._check_edges(edges, n_nodes, name)
+
+
+class GraphTopology(Topology):
+    """Graphs given by their edges.
+
+    Parameters
+    ----------
+    n_edge_features : int
+        Number of features of an edge; 0 for none, so that all edges share one table.
+    """
+
+    def __init__(self, n_edge_features):
+        self.tied = n_edge_features == 0
+        self.n_edge_features = max(1, n_edge_features)
+
+    def graph(self, outline):
+        return from_edges(outline.n_nodes, outline.edges, tied=self.tied)
+
+    def edge_features(self, graph, outline, X):
+        if self.tied:
+            return super().edge_features(graph, outline, X)
+        without_edges = outline.edge_features is None
+        return np.zeros((0, self.n_edge_features)) if without_edges else outline.edge_features
+
+    def hidden(self, outline):
+        return outline.hidden
 
 
 def has_parts(example):

@@ -6,7 +6,7 @@ import numpy as np
 from sklearn.utils import assert_all_finite, column_or_1d
 from sklearn.utils.multiclass import check_classification_targets
 
-from skcrf.data.source import Source
+from skcrf.data.examples import Source
 from skcrf.parallel import prefetched
 
 

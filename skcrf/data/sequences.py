@@ -1,4 +1,4 @@
-"""Reading sequences."""
+"""Sequences: their reader and their chains."""
 
 from collections.abc import Mapping
 from decimal import Decimal
@@ -7,9 +7,9 @@ from numbers import Real
 
 import numpy as np
 
-from skcrf.data.arrays import as_rows
-from skcrf.data.containers import has_axes
-from skcrf.data.reader import BaseReader, Example
+from skcrf.data.examples import has_axes
+from skcrf.data.readers import BaseReader, Example, Topology, as_rows
+from skcrf.graph import chain
 
 # Types of feature values that are valid whatever the value.
 _ALWAYS_VALID = {str, bool, int}
@@ -51,6 +51,13 @@ class SequenceReader(BaseReader):
 
     def is_example(self, item):
         return has_axes(item) or has_names(item)
+
+
+class ChainTopology(Topology):
+    """Chains whose edges share one table."""
+
+    def graph(self, outline):
+        return chain(*outline)
 
 
 def _is_named(item):

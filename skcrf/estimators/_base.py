@@ -40,6 +40,7 @@ from skcrf.training import (
     Objective,
     check_class_weight,
     check_inference,
+    choose_decoding,
     default_optimizer,
     fitted_attributes,
     run_stages,
@@ -328,7 +329,9 @@ class BaseFieldClassifier(PredictionMixin, ClassifierMixin, CallbackSupportMixin
         keep = np.flatnonzero((n_labels > 0) & (weight > 0))
         rng = check_random_state(self.random_state)
         parts = list(partition(keep, examples.sizes, self.optimizer_.batch_size, rng))
-        class_weights = compute_class_weights(self.class_weight, self.classes_, totals)
+        class_weights = None
+        if self.class_weight is not None:
+            class_weights = compute_class_weights(self.class_weight, self.classes_, totals)
         if reset and not parts:
             raise ValueError("y and sample_weight must leave an example with a label and a weight above 0.")
         return make_batches(
@@ -356,6 +359,10 @@ class BaseFieldClassifier(PredictionMixin, ClassifierMixin, CallbackSupportMixin
         check_inference(self._losses(), self.inference_, self.gradient_)
         self.inference_.check_layout(self._model_class.layout)
         self._decoding()
+
+    def _decoding(self):
+        """Return the name of the decoding, or raise an error if the inference cannot do it."""
+        return choose_decoding(self.decoding, self.loss_, self.inference_)
 
     def _component(self, name, params):
         """Return a component from its parameter, or the one that suits the others."""

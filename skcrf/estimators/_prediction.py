@@ -24,7 +24,7 @@ from skcrf.data import (
 from skcrf.estimators._decoding import ComputePotentials, DecodeLabels, InferMarginals
 from skcrf.inference import INFERENCE
 from skcrf.metrics import pooled_accuracy
-from skcrf.training import choose_decoding, missing_marginals, warn_inference
+from skcrf.training import missing_marginals, warn_inference
 
 # Lazy examples that are predicted at a time in `score`; only their predictions are kept.
 _SCORED_TOGETHER = 16
@@ -226,10 +226,6 @@ class PredictionMixin:
         batches, _ = self._batches_of(X, Y, alone=True)
         with self._workers() as run:
             return run(ComputePotentials(*self._fitted_model()), batches, title="potentials")
-
-    def _decoding(self):
-        """Return the name of the decoding, or raise an error if the inference cannot do it."""
-        return choose_decoding(self.decoding, self.loss_, self.inference_)
 
     def score(self, X, y, sample_weight=None):
         """Compute the pooled accuracy: the fraction of labelled sites that are predicted right.

@@ -3,8 +3,7 @@
 from skcrf.models._base import BaseModel
 from skcrf.models._families import ancestral_samples, conditionals, conditionals_vjp, families
 from skcrf.models.directed import DirectedModel
-from skcrf.models.pairwise import IndependentModel, PairwiseModel
-from skcrf.models.ties import TIES
+from skcrf.models.pairwise import TIES, IndependentModel, PairwiseModel
 
 __all__ = [
     "TIES",

@@ -1,8 +1,8 @@
 """Factors of directed models: the conditional distribution of every node given its parents.
 
-The edges of a `Graph` lead from parents to children. With pairwise potentials, node i has state x with the score
-``unary[i, x] + sum_p tables[p, x_p, x]`` over its parents p, and ``log p(x_i | parents)`` is that score minus its
-log-sum-exp over x. The product of all conditionals is a distribution, so log_z is 0.
+The edges of a `Graph` lead from parents to children. With pairwise potentials, node i has state x with the
+score ``unary[i, x] + sum_p tables[p, x_p, x]`` over its parents p, and ``log p(x_i | parents)`` is that score
+minus its log-sum-exp over x. The product of all conditionals is a distribution, so log_z is 0.
 """
 
 import numpy as np
