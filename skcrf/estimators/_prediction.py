@@ -266,7 +266,9 @@ class PredictionMixin:
                 right += weight[some[i]] * np.count_nonzero((values == predicted) & ~hidden)
                 total += weight[some[i]] * np.count_nonzero(~hidden)
         if not total > 0:
-            raise ValueError("y must have a labelled site with a weight above 0, got none.")
+            raise ValueError(
+                "y and sample_weight must leave a labelled site with a weight above 0, got none."
+            )
         return right / total
 
 

@@ -3,6 +3,7 @@
 The only module that sees all of them.
 """
 
+from skcrf.gradients import GRADIENTS
 from skcrf.inference import INFERENCE
 from skcrf.losses import LOSSES, FreeLogPartition
 
@@ -99,15 +100,19 @@ def check_inference(losses, inference, gradient):
         The gradient strategy.
     """
     for name, loss in losses:
-        if not serves(inference, gradient, loss):
-            able = sorted(one for one, method in INFERENCE.items() if serves(method, gradient, loss))
-            wanted = [f"the tasks {sorted(loss.tasks)}"] if loss.tasks else []
-            wanted += [f"a derivative of {' and '.join(sorted(loss.needs))}"] if loss.needs else []
-            raise ValueError(
-                f"{type(loss).__name__}, asked for by {name}, needs an inference with "
-                f"{' and '.join(wanted)}, got {type(inference).__name__} with gradient "
-                f"{type(gradient).__name__}. Use one of {able}."
-            )
+        if serves(inference, gradient, loss):
+            continue
+        wanted = [f"the tasks {sorted(loss.tasks)}"] if loss.tasks else []
+        wanted += [f"a derivative of {' and '.join(sorted(loss.needs))}"] if loss.needs else []
+        methods = sorted(one for one, method in INFERENCE.items() if serves(method, gradient, loss))
+        strategies = sorted(one for one, strategy in GRADIENTS.items() if serves(inference, strategy(), loss))
+        remedy = f"inference as one of {methods}"
+        if strategies:
+            remedy = f"gradient as one of {strategies}, or {remedy}"
+        raise ValueError(
+            f"{type(loss).__name__}, asked for by {name}, needs an inference with {' and '.join(wanted)}, got "
+            f"{type(inference).__name__} with gradient {type(gradient).__name__}. Set {remedy}."
+        )
 
 
 def check_class_weight(losses, class_weight):

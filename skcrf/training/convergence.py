@@ -17,13 +17,10 @@ def warn_interrupted():
 
 def warn_inference(inference):
     """Warn that an inference did not converge."""
-    own = [name for name in inference.get_params(deep=False) if name in _HELPFUL]
-    parameters = [name for name in _HELPFUL if name in own]
-    truncate = ", or set tol=0" if "tol" in own else ""
-    _warn(
-        f"{type(inference).__name__} did not converge on every example. "
-        f"Increase its {' or '.join(parameters)}{truncate}."
-    )
+    helpful = [name for name in _HELPFUL if name in inference.get_params(deep=False)]
+    truncate = ", or set tol=0" if "tol" in helpful else ""
+    advice = f" Increase its {' or '.join(helpful)}{truncate}." if helpful else ""
+    _warn(f"{type(inference).__name__} did not converge on every example.{advice}")
 
 
 def warn_optimizer(result, optimizer, loss, inference, model):
