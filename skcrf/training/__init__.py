@@ -11,9 +11,8 @@ from skcrf.training.compatibility import (
     missing_marginals,
 )
 from skcrf.training.convergence import warn_inference, warn_interrupted, warn_optimizer
-from skcrf.training.monitor import Monitor, fitted_attributes
+from skcrf.training.minimise import Monitor, fitted_attributes, run_stages
 from skcrf.training.objective import Evaluation, Objective
-from skcrf.training.stages import run_stages
 from skcrf.training.starts import STARTS, start_from_estimator
 
 __all__ = [

@@ -110,8 +110,8 @@ def check_inference(losses, inference, gradient):
         if strategies:
             remedy = f"gradient as one of {strategies}, or {remedy}"
         raise ValueError(
-            f"{type(loss).__name__}, asked for by {name}, needs an inference with {' and '.join(wanted)}, got "
-            f"{type(inference).__name__} with gradient {type(gradient).__name__}. Set {remedy}."
+            f"{type(loss).__name__}, asked for by {name}, needs an inference with {' and '.join(wanted)}, "
+            f"got {type(inference).__name__} with gradient {type(gradient).__name__}. Set {remedy}."
         )
 
 
