@@ -70,37 +70,45 @@ class PairwiseModel(BaseModel):
         return batch.graph, self.scores(params, batch)
 
     def scores(self, params, batch):
-        """Compute the pairwise potentials, which are linear in the parameters."""
-        unary = empty((batch.X.shape[0], self.n_classes))
-        coef = np.ascontiguousarray(params["coef"].T)
-        if sparse.issparse(batch.X):
-            unary[:] = batch.X @ coef
-        else:
-            for rows, X in _blocks(batch.X):
-                np.matmul(X, coef, out=unary[rows])
-        _add_to_rows(unary, params["intercept"])
+        """Compute the pairwise potentials."""
         shape = batch.graph.n_tables, self.n_classes, self.n_classes
         tables = np.empty(shape)
         for group, features in self._groups(batch):
             edge_coef = params["edge_coef"][features].reshape(-1, self.n_classes**2)
             tables[group] = (batch.V[group] @ edge_coef).reshape(-1, *shape[1:])
-        return Potentials(unary, tables)
+        return Potentials(self._unary(params, batch.X), tables)
 
     def pull_back(self, params, batch, theta, d_theta):
         _scale_by_weight(batch, d_theta)
-        if sparse.issparse(batch.X):
-            coef = np.ascontiguousarray((batch.X.T @ d_theta.unary).T)
-        else:
-            coef = np.zeros_like(params["coef"])
-            for rows, X in _blocks(batch.X):
-                coef += d_theta.unary[rows].T @ X
-        intercept = np.ones(len(d_theta.unary)) @ d_theta.unary  # faster than a sum over rows
         edge_coef = np.zeros_like(params["edge_coef"])
         d_tables = d_theta.tables.reshape(len(d_theta.tables), self.n_classes**2)
         for group, features in self._groups(batch):
             d_coef = batch.V[group].T @ d_tables[group]
             edge_coef[features] = d_coef.reshape(edge_coef[features].shape)
-        return {"coef": coef, "intercept": intercept, "edge_coef": edge_coef}
+        return self._unary_vjp(params, batch.X, d_theta.unary) | {"edge_coef": edge_coef}
+
+    def _unary(self, params, X):
+        """Compute the unary potentials, ``coef . x + intercept``."""
+        unary = empty((X.shape[0], self.n_classes))
+        coef = np.ascontiguousarray(params["coef"].T)
+        if sparse.issparse(X):
+            unary[:] = X @ coef
+        else:
+            for rows, block in _blocks(X):
+                np.matmul(block, coef, out=unary[rows])
+        _add_to_rows(unary, params["intercept"])
+        return unary
+
+    def _unary_vjp(self, params, X, d_unary):
+        """Compute the gradient of the parameters of `_unary`."""
+        if sparse.issparse(X):
+            coef = np.ascontiguousarray((X.T @ d_unary).T)
+        else:
+            coef = np.zeros_like(params["coef"])
+            for rows, block in _blocks(X):
+                coef += d_unary[rows].T @ block
+        intercept = np.ones(len(d_unary)) @ d_unary  # faster than a sum over rows
+        return {"coef": coef, "intercept": intercept}
 
     def _groups(self, batch):
         """Yield the tables and the edge features of each group of edges in the batch."""
