@@ -105,7 +105,7 @@ class BaseFieldClassifier(PredictionMixin, ClassifierMixin, CallbackSupportMixin
 
     #: Reader of examples before a fit: a BaseReader.
     _reader = None
-    #: Class of the model; `_model` passes it the sizes and the ties.
+    #: Class of the model; `_model_options` are its arguments.
     _model_class = PairwiseModel
 
     def _first_reader(self, X):
@@ -128,15 +128,19 @@ class BaseFieldClassifier(PredictionMixin, ClassifierMixin, CallbackSupportMixin
 
     def _model(self):
         """Return the model of the fit."""
+        return self._model_class(**self._model_options())
+
+    def _model_options(self):
+        """Return the arguments of the model; a subclass may add its own."""
         topology = self._topology
-        return self._model_class(
-            len(self.classes_),
-            self.n_features_in_,
-            topology.n_edge_features,
-            topology.n_groups,
-            symmetric=self.get_params(deep=False).get("symmetric", False),
-            fit_intercept=self.fit_intercept,
-        )
+        return {
+            "n_classes": len(self.classes_),
+            "n_features": self.n_features_in_,
+            "n_edge_features": topology.n_edge_features,
+            "n_groups": topology.n_groups,
+            "symmetric": self.get_params(deep=False).get("symmetric", False),
+            "fit_intercept": self.fit_intercept,
+        }
 
     def _params(self, model):
         """Return the fitted parameters of the model."""
