@@ -16,6 +16,7 @@ from skcrf.data import (
     any_lazy,
     check_shape,
     check_weights,
+    is_table,
     like_container,
     make_batches,
     partition,
@@ -23,7 +24,6 @@ from skcrf.data import (
 )
 from skcrf.estimators._decoding import ComputePotentials, DecodeLabels, InferMarginals
 from skcrf.inference import INFERENCE
-from skcrf.metrics import pooled_accuracy
 from skcrf.training import missing_marginals, warn_inference
 
 # Lazy examples that are predicted at a time in `score`; only their predictions are kept.
@@ -244,14 +244,32 @@ class PredictionMixin:
         score : float
             Accuracy.
         """
+        check_is_fitted(self)
         if any_lazy(X, y, self._reader.is_example):
-            return self._score_lazy(X, y, sample_weight)
-        return pooled_accuracy(
-            y, self.predict(X), missing_label=self.missing_label, sample_weight=sample_weight
-        )
+            right, total = self._count_right_lazily(X, y, sample_weight)
+        else:
+            right, total = self._count_right(X, y, sample_weight)
+        if not total > 0:
+            raise ValueError(
+                "y and sample_weight must leave a labelled site with a weight above 0, got none."
+            )
+        return float(right / total)
 
-    def _score_lazy(self, X, y, sample_weight):
-        """Score a few examples at a time, so that few predictions are in memory."""
+    def _count_right(self, X, y, sample_weight):
+        """Return the weighted number of right labels, and of all labels."""
+        predicted, table = self.predict(X), is_table(X, self._reader.is_example)
+        weight = check_weights(sample_weight, len(predicted))
+        shapes = [()] * len(predicted) if table else [labels.shape for labels in predicted]
+        labels = Labels(y, shapes, missing_label=self.missing_label, name="y", advice=self._reader.advice)
+        if table:
+            (values,), (hidden,) = labels.values, labels.hidden
+            return weight @ ((values == predicted) & ~hidden), weight @ ~hidden
+        pairs = zip(labels.values, labels.hidden, predicted, strict=True)
+        counts = [(np.count_nonzero((v == p) & ~h), np.count_nonzero(~h)) for v, h, p in pairs]
+        return weight @ np.array(counts)
+
+    def _count_right_lazily(self, X, y, sample_weight):
+        """Count a few examples at a time, so that few predictions are in memory."""
         if len(y) != len(X):
             raise ValueError(f"y must hold {len(X)} examples, as X does, got {len(y)}.")
         weight = check_weights(sample_weight, len(X))
@@ -265,11 +283,7 @@ class PredictionMixin:
                 values, hidden = read_labels(labels, self.missing_label, name)
                 right += weight[some[i]] * np.count_nonzero((values == predicted) & ~hidden)
                 total += weight[some[i]] * np.count_nonzero(~hidden)
-        if not total > 0:
-            raise ValueError(
-                "y and sample_weight must leave a labelled site with a weight above 0, got none."
-            )
-        return right / total
+        return right, total
 
 
 def _source(X, Y, reader):

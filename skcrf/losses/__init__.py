@@ -1,8 +1,8 @@
 """Losses, by name."""
 
 from skcrf.losses._base import BaseLoss, has_kinks
-from skcrf.losses.clique import CliqueLogistic, CliqueQuadratic, CliqueSmoothed
 from skcrf.losses._log_partition import Free as FreeLogPartition
+from skcrf.losses.clique import CliqueLogistic, CliqueQuadratic, CliqueSmoothed
 from skcrf.losses.likelihood import EM, Likelihood
 from skcrf.losses.margin import Hinge, LatentHinge, MarginalHinge, Unified
 from skcrf.losses.piecewise import Piecewise
