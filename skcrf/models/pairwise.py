@@ -53,7 +53,7 @@ class PairwiseModel(BaseModel):
         }
 
     def is_penalised(self, name):
-        return name != "intercept"
+        return name != "intercept" or not self.fit_intercept  # fixed at 0, it may as well have a penalty
 
     def project(self, params):
         if not self.fit_intercept:
