@@ -84,31 +84,29 @@ def _estimators(folder):
 def _inference(folder):
     rows = [
         (
-            f"``{name!r}``",
-            _link(folder, cls),
+            f"``{name!r}`` {_link(folder, cls)}",
+            _summary(cls),
             ", ".join(sorted(cls.tasks)),
             {None: "–", "forest": "on forests", "any": "always"}[cls.exact_on],
             cls.bound or "–",
-            "edges and factors" if "factor" in cls.layouts else "edges",
-            _summary(cls),
+            "edges, factors" if "factor" in cls.layouts else "edges",
         )
         for name, cls in INFERENCE.items()
     ]
     text = "Pass a name or an instance as ``inference=``. The tests check the properties in the columns.\n"
-    header = ("Name", "Class", "Tasks", "Exact", "Bound of log_z", "Graphs with", "Description")
+    header = ("Name and class", "Description", "Tasks", "Exact", "Bound of log_z", "Graphs with")
     return "\n".join([_title("Inference"), text, _table(header, rows)])
 
 
 def _losses(folder):
     rows = [
         (
-            f"``{name!r}``",
-            _link(folder, cls),
+            f"``{name!r}`` {_link(folder, cls)}",
+            _summary(cls),
             ", ".join(sorted(cls.needs)) or "–",
             {"any": "any", "pairwise": "with edges", "lattice": "lattices"}[cls.graphs],
             "yes" if cls.site_weighted or cls.site_costs else "–",
             f"``{cls().optimizer!r}``",
-            _summary(cls),
         )
         for name, cls in LOSSES.items()
     ]
@@ -117,7 +115,7 @@ def _losses(folder):
         "differentiated, the supported graphs, whether ``class_weight`` is supported, and the optimizer "
         "that ``optimizer='auto'`` selects.\n"
     )
-    header = ("Name", "Class", "Differentiates", "Graphs", "Class weights", "Optimizer", "Description")
+    header = ("Name and class", "Description", "Differentiates", "Graphs", "Class weights", "Optimizer")
     return "\n".join([_title("Losses"), text, _table(header, rows)])
 
 

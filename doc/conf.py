@@ -41,8 +41,8 @@ html_title = f"skcrf {release}"
 html_show_sourcelink = False
 html_static_path = ["_static"]
 html_css_files = ["skcrf.css"]
-# Pages without subpages have no left sidebar.
-html_sidebars = {page: [] for page in ["gallery/*", *(page.stem for page in HERE.glob("*.rst"))]}
+# Pages with wide tables or without subpages have no left sidebar.
+html_sidebars = {page: [] for page in ["api/index", "gallery/*", *(page.stem for page in HERE.glob("*.rst"))]}
 smartquotes = False
 html_theme_options = {
     "navbar_align": "left",

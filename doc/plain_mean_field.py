@@ -37,14 +37,8 @@ class PlainMeanField(BaseInference):
         edge_mu = outer(graph, mu)
         log_z = sum_by_example((mu * theta.unary + entr(mu)).sum(axis=1), graph.node_example, graph)
         log_z += sum_by_example((edge_mu * tables).sum(axis=(1, 2)), graph.edge_example, graph)
-        return Beliefs(
-            mu=mu,
-            edge_mu=edge_mu if edges else None,
-            log_z=log_z,
-            n_iter=n_iter,
-            converged=~active | (self.tol == 0),
-            state=(graph, edge_mu),
-        )
+        converged = ~active | (self.tol == 0)
+        return Beliefs(mu, edge_mu if edges else None, log_z, n_iter, converged, state=(graph, edge_mu))
 
 
 class MeanFieldWithBackward(PlainMeanField):
@@ -55,4 +49,5 @@ class MeanFieldWithBackward(PlainMeanField):
     def backward(self, beliefs, d_mu=None, d_edge_mu=None, d_log_z=None):
         graph, edge_mu = beliefs.state
         unary = d_log_z[graph.node_example, None] * beliefs.mu
-        return Potentials(unary, sum_by_table(graph, d_log_z[graph.edge_example, None, None] * edge_mu))
+        by_edge = d_log_z[graph.edge_example, None, None] * edge_mu
+        return Potentials(unary, sum_by_table(graph, by_edge))
