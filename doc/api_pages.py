@@ -1,4 +1,4 @@
-"""Write the API pages from the registries and the public names, so that they cannot fall behind."""
+"""Generate the API pages from the registries and the public names."""
 
 import importlib
 import inspect
@@ -15,28 +15,24 @@ from skcrf.optimizers import OPTIMIZERS, SCHEDULES
 
 EXAMPLES = sorted(Path(__file__).parents[1].glob("examples/*.py"))
 
-#: Title, where the names are, and what to say, of each part of the API that has no registry.
+#: Title, module and description of each part of the API that has no registry.
 MODULES = [
-    ("Preprocessing", "skcrf.preprocessing", "Transformers that know what images, sequences and graphs are."),
-    ("Metrics", "skcrf.metrics", "Scores of fields, pooled over the labelled sites of all examples."),
-    (
-        "Displays",
-        "skcrf.plotting",
-        "Figures, in the manner of scikit-learn's displays; they need matplotlib.",
-    ),
-    ("Data", "skcrf.datasets", "Generators of labelled images."),
+    ("Preprocessing", "skcrf.preprocessing", "Transformers for images, sequences and graphs."),
+    ("Metrics", "skcrf.metrics", "Scores pooled over the labelled sites of all examples."),
+    ("Displays", "skcrf.plotting", "Figures as scikit-learn's displays; they require matplotlib."),
+    ("Datasets", "skcrf.datasets", "Generated images with labels, and lazily loaded images."),
     ("UAI files", "skcrf.uai", "Models, evidence and solutions of the UAI competitions; see :doc:`../uai`."),
-    ("Graphs and potentials", "skcrf.graph", "The layout that everything behind the inference door shares."),
+    ("Graphs and potentials", "skcrf.graph", "Data structures that inference methods and losses use."),
 ]
 
 
 def write(folder):
-    """Write one page for each public class and function, and an index with tables.
+    """Write one page per public class and function, and an index with tables.
 
     Parameters
     ----------
     folder : Path
-        Where to; emptied first.
+        Output folder; emptied first.
     """
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
@@ -47,18 +43,18 @@ def write(folder):
         ("Schedules", "schedule", SCHEDULES),
     ]:
         rows = [(f"``{name!r}``", _link(folder, cls), _summary(cls)) for name, cls in registry.items()]
-        parts += [_title(title), f"By name, or as an instance, in ``{parameter}=``.\n"]
-        parts += [_table(("Name", "Class", ""), rows)]
+        parts += [_title(title), f"Pass a name or an instance as ``{parameter}=``.\n"]
+        parts += [_table(("Name", "Class", "Description"), rows)]
     for title, module_name, text in MODULES:
         module = importlib.import_module(module_name)
         members = [
             m for m in map(vars(module).get, _public(module)) if inspect.isclass(m) or inspect.isroutine(m)
         ]
         rows = [(_link(folder, member), _summary(member)) for member in members]
-        parts += [_title(title), f"``{module_name}``. {text}\n", _table(("Name", ""), rows)]
+        parts += [_title(title), f"``{module_name}``. {text}\n", _table(("Name", "Description"), rows)]
         if module_name == "skcrf.metrics":
             names = ", ".join(f"``{name!r}``" for name in SCORERS)
-            parts += [f"``SCORERS``, ready for ``scoring=`` in a search: {names}.\n"]
+            parts += [f"``SCORERS`` is a dictionary of scorers for ``scoring=``: {names}.\n"]
     parts += [_bases(folder)]
     text = "\n".join(parts)
     pages = dict.fromkeys(re.findall(r":doc:`(\w+ <.*?>)`", text))  # in the order of the tables
@@ -67,10 +63,10 @@ def write(folder):
 
 
 def prepare_docstring(app, what, name, obj, options, lines):
-    """Make a docstring fit for numpydoc.
+    """Prepare a docstring for numpydoc.
 
-    The Conventions of a base class become a section that numpydoc knows. In the type of a parameter,
-    ``name_`` is escaped, or it would be taken for a link.
+    The section Conventions of a base class becomes Notes, which numpydoc knows. ``name_`` is escaped in the
+    types of parameters, where it would be a link.
     """
     for i, line in enumerate(lines):
         if line.strip() == "Conventions" and set(lines[i + 1].strip()) == {"-"}:
@@ -82,48 +78,44 @@ def prepare_docstring(app, what, name, obj, options, lines):
 def _estimators(folder):
     members = [getattr(skcrf, name) for name in skcrf.__all__ if not name.startswith("_")]
     rows = [(_link(folder, cls, "skcrf"), _summary(cls)) for cls in members if inspect.isclass(cls)]
-    return "\n".join([_title("Estimators"), _table(("Name", ""), rows)])
+    return "\n".join([_title("Estimators"), _table(("Name", "Description"), rows)])
 
 
 def _inference(folder):
     rows = [
         (
-            f"``{name!r}``",
-            _link(folder, cls),
+            f"``{name!r}`` {_link(folder, cls)}",
+            _summary(cls),
             ", ".join(sorted(cls.tasks)),
             {None: "–", "forest": "on forests", "any": "always"}[cls.exact_on],
             cls.bound or "–",
-            "edges and factors" if "factor" in cls.layouts else "edges",
-            _summary(cls),
+            "edges, factors" if "factor" in cls.layouts else "edges",
         )
         for name, cls in INFERENCE.items()
     ]
-    text = (
-        "By name, or as an instance, in ``inference=``. The columns are claims that the tests hold each to.\n"
-    )
-    header = ("Name", "Class", "Tasks", "Exact", "Bound of log_z", "Graphs of", "")
+    text = "Pass a name or an instance as ``inference=``. The tests check the properties in the columns.\n"
+    header = ("Name and class", "Description", "Tasks", "Exact", "Bound of log_z", "Graphs with")
     return "\n".join([_title("Inference"), text, _table(header, rows)])
 
 
 def _losses(folder):
     rows = [
         (
-            f"``{name!r}``",
-            _link(folder, cls),
+            f"``{name!r}`` {_link(folder, cls)}",
+            _summary(cls),
             ", ".join(sorted(cls.needs)) or "–",
-            {"any": "any", "pairwise": "pairwise", "lattice": "lattices"}[cls.graphs],
+            {"any": "any", "pairwise": "with edges", "lattice": "lattices"}[cls.graphs],
             "yes" if cls.site_weighted or cls.site_costs else "–",
             f"``{cls().optimizer!r}``",
-            _summary(cls),
         )
         for name, cls in LOSSES.items()
     ]
     text = (
-        "By name, or as an instance, in ``loss=``. The columns are claims that the tests hold each to: "
-        "what is asked of the inference, which graphs the loss takes, whether ``class_weight`` means "
-        "anything, and what ``optimizer='auto'`` is.\n"
+        "Pass a name or an instance as ``loss=``. The columns list the outputs of the inference that are "
+        "differentiated, the supported graphs, whether ``class_weight`` is supported, and the optimizer "
+        "that ``optimizer='auto'`` selects.\n"
     )
-    header = ("Name", "Class", "Asks for", "Graphs", "Class weights", "Optimizer", "")
+    header = ("Name and class", "Description", "Differentiates", "Graphs", "Class weights", "Optimizer")
     return "\n".join([_title("Losses"), text, _table(header, rows)])
 
 
@@ -135,7 +127,8 @@ def _bases(folder):
         if member.__name__.startswith("Base") and member.__module__.startswith("skcrf")
     ]
     rows = [(_link(folder, cls), _summary(cls)) for cls in dict.fromkeys([*bases, Beliefs])]
-    return "\n".join([_title("Base classes"), "For those who add one.\n", _table(("Name", ""), rows)])
+    text = "For new components; see :doc:`../add_inference` and :doc:`../add_loss`.\n"
+    return "\n".join([_title("Base classes"), text, _table(("Name", "Description"), rows)])
 
 
 def _public(module):
@@ -148,7 +141,7 @@ def _public(module):
 
 
 def _home(member):
-    """Name the module that users import a member from: the nearest that is not private."""
+    """Return the public module that users import a member from."""
     parts = member.__module__.split(".")
     while len(parts) > 1 and (parts[-1].startswith("_") or _in_parent(member, parts)):
         parts.pop()
@@ -161,7 +154,7 @@ def _in_parent(member, parts):
 
 
 def _link(folder, member, home=None):
-    """Write the page of a class or function, and return a reference to it."""
+    """Write the page of a class or function and return a link to it."""
     home = home or _home(member)
     name = f"{home}.{member.__name__}"
     page = folder / f"{name}.rst"
@@ -174,13 +167,13 @@ def _link(folder, member, home=None):
     if kind == "class":
         lines += _class_options(member)
     if any(re.search(rf"\b{member.__name__}\b", example.read_text()) for example in EXAMPLES):
-        lines += ["", f".. minigallery:: {name}", "   :add-heading: Examples that use it"]
+        lines += ["", f".. minigallery:: {name}", "   :add-heading: Examples"]
     page.write_text("\n".join([*lines, ""]))
     return f":doc:`{member.__name__} <{name}>`"
 
 
 def _class_options(member):
-    """List autodoc's options: the members that we wrote, not what scikit-learn gives every estimator."""
+    """Return autodoc options that list the members defined in skcrf, not those of scikit-learn."""
     ours = {
         name: None
         for cls in reversed(member.__mro__)

@@ -1,9 +1,9 @@
-"""Model the time of an evaluation against the number of workers, from what this machine measures.
+"""Model the time of an evaluation as a function of the number of workers.
 
-Measured: the time that one image takes, and what an evaluation on a cluster costs beyond computing: the time
-it takes when there is nothing to compute, and the bytes that it moves, by worker and by image. Assumed: the
-speed of a network, and machines like this one. ``python doc/cluster_model.py`` prints the table of the page
-on clusters and draws its picture.
+Measured on this machine: the time per image, and the overhead of an evaluation on a cluster, which is the
+time of an evaluation without computation and the number of bytes sent per worker and per image. Assumed: the
+speed of the network, and workers like this machine. ``python doc/cluster_model.py`` prints the table and
+draws the figure of the page on clusters.
 """
 
 import logging
@@ -21,23 +21,24 @@ from joblib import parallel_config
 
 from skcrf import GridCRFClassifier
 from skcrf.inference import TRW
-from skcrf.training.objective import Evaluation, workers
+from skcrf.parallel import workers
+from skcrf.training.objective import Evaluation
 
-#: The job that is modelled: images, their size, features and labels.
+#: The modelled data: number of images, their size, number of features and of labels.
 N_IMAGES, SHAPE, N_FEATURES, N_CLASSES = 1000, (120, 160), 20, 5
-#: Bytes a second of the network: one gigabit.
+#: Speed of the network in bytes per second: one gigabit per second.
 BANDWIDTH = 125e6
 WORKERS = [1, 2, 4, 8, 16, 32, 64, 128]
 
 
 class Nothing:
-    """Computes nothing, and gives a gradient back."""
+    """An evaluation without computation."""
 
     def __init__(self, weights):
         self.weights = weights
 
     def __call__(self, batch):
-        """Return what an evaluation would."""
+        """Return a value, a gradient and convergence, as an evaluation does."""
         return 0.0, self.weights.ravel(), True
 
 
@@ -52,7 +53,7 @@ def prepare(n_images):
 
 
 def compute_seconds(repeats=5):
-    """Measure how long one image takes."""
+    """Measure the time per image."""
     batches, est, weights = prepare(1)
     evaluation = Evaluation(weights, est.loss_, est.gradient_.wrap(est.inference_))
     with parallel_config(backend="threading"), workers(1) as run:
@@ -60,7 +61,7 @@ def compute_seconds(repeats=5):
 
 
 def median_seconds(function, repeats):
-    """Measure the median time of some calls, after one that does not count."""
+    """Measure the median time of several calls, after a first one that is not counted."""
     function()
     seconds = []
     for _ in range(repeats):
@@ -71,10 +72,15 @@ def median_seconds(function, repeats):
 
 
 def overhead():
-    """Measure an evaluation of nothing: seconds, at all and for a share; bytes, for a share and for an image.
+    """Measure an evaluation without computation.
 
-    A share is what one thread of a worker does. Client and scheduler are in this process, so that what it
-    writes is what passes through the network card of a scheduler.
+    A share is the part of one thread of a worker. Client and scheduler run in this process, so the bytes that
+    it writes are those that a scheduler sends over the network.
+
+    Returns
+    -------
+    seconds, seconds_per_share, bytes_per_share, bytes_per_image : float
+        Overhead.
     """
     total = [0]
     write = TCP.write
@@ -92,7 +98,7 @@ def overhead():
             for n_images in (16, 32):
                 batches, _, weights = prepare(n_images)
                 with parallel_config(backend="dask"), workers(None) as run:
-                    run(Nothing(weights), batches)  # places them
+                    run(Nothing(weights), batches)  # sends the batches
                     before = total[0]
                     seconds.append(median_seconds(partial(run, Nothing(weights), batches), 20))
                     moved.append((total[0] - before) / 21)
@@ -103,32 +109,32 @@ def overhead():
 
 
 def model(n_workers, compute, at_all, a_share, share_bytes, image_bytes):
-    """Model the seconds of an evaluation: the largest share, the round trip, and the bytes on the network."""
+    """Model the time of an evaluation: the largest share, the round trip, and the data transfer."""
     moved = n_workers * share_bytes + N_IMAGES * image_bytes
     return np.ceil(N_IMAGES / n_workers) * compute + at_all + n_workers * a_share + moved / BANDWIDTH
 
 
 def main():
-    """Measure, print and draw."""
+    """Measure, print the table and draw the figure."""
     compute, costs = compute_seconds(), overhead()
     size = f"{SHAPE[0]}x{SHAPE[1]}, {N_FEATURES} features, {N_CLASSES} labels"
     print(f"{platform.machine()}, {os.cpu_count()} cores; {N_IMAGES} images of {size}, TRW(max_iter=10)")
     at_all, a_share = 1e3 * costs[0], 1e3 * costs[1]
-    print(f"{1e3 * compute:.1f} ms an image; a round trip takes {at_all:.1f} ms and {a_share:.2f} ms a share")
-    print(f"{costs[2] / 1e3:.1f} kB a share, {costs[3] / 1e3:.2f} kB an image")
-    curves = {"as measured": compute, "an image ten times as fast": compute / 10}
+    print(f"{1e3 * compute:.1f} ms per image; round trip {at_all:.1f} ms plus {a_share:.2f} ms per share")
+    print(f"{costs[2] / 1e3:.1f} kB per share, {costs[3] / 1e3:.2f} kB per image")
+    curves = {"measured time per image": compute, "a tenth of it": compute / 10}
     seconds = {name: np.array([model(n, each, *costs) for n in WORKERS]) for name, each in curves.items()}
     for n, *each in zip(WORKERS, *seconds.values(), strict=True):
         print(f"{n:4} workers", *(f"{one:10.2f} s" for one in each))
     figure, axis = plt.subplots(figsize=(5.5, 3.4), layout="constrained")
     for name, each in seconds.items():
         axis.loglog(WORKERS, each[0] / each, "o-", label=name)
-    axis.loglog(WORKERS, WORKERS, "--", color="gray", label="as many times as workers")
-    axis.set(xlabel="workers of one thread", ylabel="times as fast as one", xticks=WORKERS, yticks=WORKERS)
+    axis.loglog(WORKERS, WORKERS, "--", color="gray", label="ideal")
+    axis.set(xlabel="number of workers, one thread each", ylabel="speed-up", xticks=WORKERS, yticks=WORKERS)
     axis.set_xticklabels(WORKERS)
     axis.set_yticklabels(WORKERS)
     axis.minorticks_off()
-    axis.set_title("An evaluation: a model, not a measurement")
+    axis.set_title("Modelled speed-up of an evaluation (not measured)")
     axis.legend()
     figure.savefig(Path(__file__).parent / "images" / "clusters.png", dpi=90)
 

@@ -1,4 +1,4 @@
-"""Sphinx settings. Nothing here, and nothing in the built pages, needs a network."""
+"""Sphinx configuration. Neither the build nor the built pages need a network."""
 
 import sys
 import warnings
@@ -18,10 +18,8 @@ version = release = skcrf.__version__
 
 extensions = ["sphinx.ext.autodoc", "sphinx.ext.viewcode", "numpydoc", "sphinx_gallery.gen_gallery"]
 exclude_patterns = ["_build"]
-default_role = "literal"  # docstrings write `name` for what is code
-suppress_warnings = [
-    "config.cache"
-]  # the gallery's settings are not picklable, which costs a rebuild, no more
+default_role = "literal"  # single backticks in docstrings are code
+suppress_warnings = ["config.cache"]  # the settings of the gallery cannot be pickled
 
 numpydoc_show_class_members = False
 numpydoc_class_members_toctree = False
@@ -43,8 +41,8 @@ html_title = f"skcrf {release}"
 html_show_sourcelink = False
 html_static_path = ["_static"]
 html_css_files = ["skcrf.css"]
-# Pages with no others below them give the room of the sidebar to their text.
-html_sidebars = {page: [] for page in ["gallery/*", *(page.stem for page in HERE.glob("*.rst"))]}
+# Pages with wide tables or without subpages have no left sidebar.
+html_sidebars = {page: [] for page in ["api/index", "gallery/*", *(page.stem for page in HERE.glob("*.rst"))]}
 smartquotes = False
 html_theme_options = {
     "navbar_align": "left",
@@ -58,8 +56,8 @@ html_theme_options = {
 
 
 def setup(app):
-    """Write the API pages before Sphinx looks for sources, and keep the bases' conventions."""
+    """Write the API pages before Sphinx reads the sources."""
     api_pages.write(HERE / "api")
-    # numpydoc drops sections it does not know, so this must come before it (its priority is 500).
+    # This must run before numpydoc (priority 500), which drops unknown sections.
     app.connect("autodoc-process-docstring", api_pages.prepare_docstring, priority=400)
     warnings.filterwarnings("ignore", message="Unknown section Conventions")

@@ -2,19 +2,19 @@
 Denoise binary images
 =====================
 
-A picture in black and white, so noisy that a pixel alone says next to nothing. Its neighbours know more. This
-example fits one model twice, without and with edges between neighbours, and puts the errors side by side.
+This example denoises binary images with strong noise. It fits the same model without and with edges
+between neighbouring pixels and compares the test errors.
 
-Run as a script, it shows a progress bar, prints both errors and leaves a picture in the current folder.
+Run as a script, it shows a progress bar, prints both errors and saves a figure in the current folder.
 """
 
 # %%
-# The data
-# --------
+# Data
+# ----
 #
-# Smooth shapes, with the noise of Domke (2013). At this level, whoever looks at one pixel at a time is
-# wrong 43 times in 100: little better than a coin. The images to learn from are few and small; those to
-# predict are larger, for the weights of a field do not care about size.
+# Smooth shapes with the noise of Domke (2013). At this noise level, a classifier of single pixels has an
+# error of 43 %. The training images are few and small. The test images are larger: the weights of a
+# random field do not depend on the size of the images.
 
 from skcrf.datasets import make_binary_denoising
 
@@ -22,11 +22,11 @@ X_train, Y_train = make_binary_denoising(n_images=10, shape=(32, 32), noise=1.25
 X_test, Y_test = make_binary_denoising(n_images=12, shape=(64, 96), noise=1.25, random_state=2)
 
 # %%
-# Without neighbours
-# ------------------
+# Independent model
+# -----------------
 #
-# Belief propagation that may send no message is the independent model: logistic regression on pixels. This
-# is the baseline that a field has to beat.
+# Belief propagation without iterations gives the independent model, a logistic regression on pixels. It
+# is the baseline.
 
 from skcrf import GridCRFClassifier
 from skcrf.inference import BP, TRW
@@ -34,12 +34,12 @@ from skcrf.inference import BP, TRW
 independent = GridCRFClassifier(inference=BP(max_iter=0)).fit(X_train, Y_train)
 
 # %%
-# With neighbours
-# ---------------
+# Conditional random field
+# ------------------------
 #
-# Ten iterations of tree-reweighted belief propagation, and weights that are fitted so that *the marginals
-# after these ten iterations* predict the labels well. scikit-learn's progress bar counts the steps of the
-# optimizer.
+# Inference is ten iterations of tree-reweighted belief propagation. The weights are fitted so that *the
+# marginals after these ten iterations* predict the labels well. The progress bar of scikit-learn counts
+# the steps of the optimizer.
 
 from sklearn.callback import ProgressBar
 
@@ -50,11 +50,11 @@ for name, model in [("independent model", independent), ("CRF", crf)]:
     print(f"{name:<18} test error {1 - model.score(X_test, Y_test):.3f}")
 
 # %%
-# What they believe
-# -----------------
+# Marginals
+# ---------
 #
-# The independent model is unsure of everything. The field is sure inside the shapes and unsure along their
-# borders: its marginals know where errors are to be expected.
+# The marginals of the independent model are uncertain everywhere. Those of the CRF are certain inside the
+# shapes and uncertain along their boundaries, where errors are to be expected.
 
 import matplotlib.pyplot as plt
 
@@ -64,20 +64,20 @@ figure = plt.figure(figsize=(10, 4.6), layout="constrained")
 halves = figure.subfigures(2, 1)
 for half, name, model in zip(halves, ["Independent model", "CRF"], [independent, crf], strict=True):
     display = MarginalsDisplay.from_estimator(model, X_test, Y_test, n_images=1, fig=half)
-    display.legend_.remove()  # the colours are those of the bar
+    display.legend_.remove()  # the colour bar shows the same colours
     half.suptitle(name, fontweight="bold")
 
 # %%
-# How the fit went
-# ----------------
+# Loss curve
+# ----------
 #
-# It starts from the independent model. The objective is the mean loss of a pixel plus a small ridge
+# The fit starts from the independent model. The objective is the mean loss per pixel plus a small ridge
 # penalty.
 
 LossCurveDisplay.from_estimator(crf, name="CRF")
 
 # sphinx_gallery_start_ignore
-# On a page of the gallery the figures are there to see; on its own the script leaves a picture.
+# Save the figure, unless the gallery shows it.
 import sys
 from pathlib import Path
 

@@ -1,18 +1,17 @@
 """
-Read words of digits
-====================
+Recognise sequences of digits
+=============================
 
-A handwritten digit under strong noise is hard to tell. Digits rarely come alone, though, and some follow
-others more often. A chain learns what follows what, and so reads a digit with the help of those next to it.
+Single handwritten digits with strong noise are hard to recognise. If some digits follow others more
+often, a chain learns these transitions and uses the neighbouring digits.
 """
 
 # %%
-# The data
-# --------
+# Data
+# ----
 #
-# scikit-learn's digits, of 8 x 8 pixels, with noise. They are put together to words, in which a digit is
-# followed by the next one, the one after that, or itself. The digits of the training words are not those of
-# the test words.
+# The digits of scikit-learn, of 8 x 8 pixels, with noise. In a sequence ("word"), a digit is followed by
+# the next larger one, the one after that, or itself. Training and test words use different images.
 
 import numpy as np
 from sklearn.datasets import load_digits
@@ -20,7 +19,7 @@ from sklearn.model_selection import train_test_split
 
 
 def make_words(images, labels, n_words, rng):
-    """Write words of 4 to 9 digits, each digit by the hand of someone else."""
+    """Make words of 4 to 9 digits from randomly chosen images."""
     X, Y = [], []
     for length in rng.integers(4, 10, size=n_words):
         steps = rng.choice([0, 1, 2], p=[0.1, 0.6, 0.3], size=length)
@@ -36,8 +35,8 @@ X_train, Y_train = make_words(known, known_labels, 150, rng)
 X_test, Y_test = make_words(new, new_labels, 200, rng)
 
 # %%
-# Each digit alone
-# ----------------
+# Independent model
+# -----------------
 #
 # Without messages along the chain, the model is logistic regression.
 
@@ -49,18 +48,18 @@ alone = ChainCRFClassifier(inference=BP(max_iter=0), loss="univariate_logistic",
 alone.fit(X_train, Y_train)
 
 # %%
-# As a chain
-# ----------
+# Chain CRF
+# ---------
 #
-# By default the chain is fitted by maximum likelihood, and everything is exact. ``decoding="mpm"`` takes the
-# most probable digit at each place, which is what the share of right digits asks for; ``decoding="map"``
-# takes the most probable word, as Viterbi's algorithm finds it.
+# By default a chain is fitted by maximum likelihood with exact inference. ``decoding="mpm"`` returns the
+# most probable digit at each position, which maximises the expected accuracy of digits;
+# ``decoding="map"`` returns the most probable word (Viterbi algorithm).
 
 chain = ChainCRFClassifier(alpha=0.003).fit(X_train, Y_train)
 
 print(f"{'':<14}{'digits':>8}{'words':>8}")
 for name, model in [
-    ("each alone", alone),
+    ("independent", alone),
     ("chain, mpm", chain),
     ("chain, map", ChainCRFClassifier(decoding="map", alpha=0.003).fit(X_train, Y_train)),
 ]:
@@ -68,10 +67,10 @@ for name, model in [
     print(f"{name:<14}{model.score(X_test, Y_test):8.3f}{words:8.3f}")
 
 # %%
-# What it reads, and what it learned
-# ----------------------------------
+# Predictions and weights
+# -----------------------
 #
-# Some words, with what is read under each digit, red where that is wrong.
+# Some test words with the predicted digits below each image; wrong ones are red.
 
 import matplotlib.pyplot as plt
 from matplotlib.colors import CenteredNorm
@@ -86,10 +85,10 @@ for row, i in zip(axes, longest[:4], strict=True):
         for place, label in zip((0.25, 0.75), answers, strict=True):
             colour = "black" if label == truth else "tab:red"
             axis.text(place, -0.08, label, transform=axis.transAxes, ha="center", va="top", color=colour)
-figure.suptitle("Read one by one (left) and as a chain (right); red is wrong")
+figure.suptitle("Predictions of the independent model (left) and of the chain (right); wrong ones in red")
 
 # %%
-# The weights of pairs of digits: those that may follow one another stand out.
+# The weights of pairs of digits: the possible transitions have the largest weights.
 
 weights, axis = plt.subplots(layout="constrained")
 picture = axis.imshow(chain.edge_coef_[0], cmap="RdBu_r", norm=CenteredNorm())

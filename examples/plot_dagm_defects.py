@@ -1,20 +1,20 @@
 """
-Find defects that are only roughly labelled
-===========================================
+Detect defects from coarse labels
+=================================
 
-Whoever labels defects by the hundred draws an ellipse and says: somewhere in here. This example learns from
-such ellipses where the defects are, with a directed model and with a random field, and shows what only the
-directed one can do: draw labels, and tell how probable they are, both exactly.
+Defects are often labelled coarsely, by an ellipse around each of them. This example learns from such
+ellipses, with directed models and with a random field. It also draws exact samples from a directed model
+and computes exact probabilities of labels.
 
-Run as a script, it prints a table and leaves a picture in the current folder.
+Run as a script, it prints the results and saves a figure in the current folder.
 """
 
 # %%
-# The data
-# --------
+# Data
+# ----
 #
-# Textures with scratches and blots. A pixel tells little, so its features are what filters of several widths
-# say of its neighbourhood. The sign does not matter: some defects are bright, some dark.
+# Textures with scratches and blots. The features of a pixel are the absolute responses of filters of
+# several widths, as some defects are bright and some dark.
 
 import numpy as np
 from scipy import ndimage
@@ -23,7 +23,7 @@ from skcrf.datasets import make_texture_defects
 
 
 def filtered(X):
-    """Smooth at several scales, and forget the sign."""
+    """Smooth at several scales and take absolute values."""
     widths = (0.7, 1.0, 1.5, 2.5)
     smooth = [np.abs(ndimage.gaussian_filter(X, (0, width, width), mode="constant")) for width in widths]
     return np.stack([image / image.std() for image in smooth], axis=-1)
@@ -33,15 +33,14 @@ X_train, weak, _ = make_texture_defects(n_images=10, shape=(56, 56), contrast=2.
 X_test, _, Y_test = make_texture_defects(n_images=10, shape=(56, 56), contrast=2.0, random_state=1)
 
 # %%
-# What an ellipse says
-# --------------------
+# Hidden labels
+# -------------
 #
-# Outside there is no defect. Around its centre there probably is one. Of the rest nothing is said: these
-# labels are hidden, and what is hidden is summed out.
+# Pixels outside the ellipses are labelled 0, pixels near their centres 1. All other labels are hidden.
 
 
 def read(ellipses):
-    """Label the centres 1 and the outside 0, and mask the rest."""
+    """Label the centres 1 and the outside 0, and mask all other pixels."""
     hidden = ellipses == 1
     for i in np.flatnonzero(hidden.any(axis=(1, 2))):
         depth = ndimage.distance_transform_edt(np.pad(ellipses[i], 1))[1:-1, 1:-1]
@@ -56,10 +55,10 @@ print(f"{(Y_train == 1).sum()} pixels labelled as defects, {Y_train.mask.sum()} 
 # Four models
 # -----------
 #
-# In the directed model a pixel's label depends on its features and on the labels above and to the left. Its
-# likelihood would be logistic regression on these, if all labels were known; with hidden ones it is EM. The
-# same model can be fitted by how well its marginals predict the labels, as the random field is. The model
-# without edges is the baseline.
+# In the directed model (DAGM) the label of a pixel depends on its features and on the labels above and to
+# the left. If all labels were known, its likelihood would be a logistic regression; hidden labels are
+# summed out (EM). The same model can be fitted by the univariate logistic loss of its marginals, as the
+# random field is. The model without edges is the baseline.
 
 from sklearn.metrics import average_precision_score
 
@@ -77,18 +76,18 @@ for name, model in models.items():
     model.set_params(n_jobs=2).fit(filtered(X_train), Y_train)
     marginals[name] = model.predict_proba(filtered(X_test))[..., 1]
     precision = average_precision_score(Y_test.ravel(), marginals[name].ravel())
-    print(f"{name:<18} average precision on the true defects {precision:.2f}")
+    print(f"{name:<18} average precision {precision:.2f}")
 
 # %%
-# The random field hears its neighbours on all sides, and finds a little more. The directed model hears those
-# above and to the left alone, and smears what it finds down and to the right; it has no more to say than the
-# filters, which look around already.
+# The random field uses the neighbours on all sides and is slightly better. The marginals of the directed
+# model depend only on the pixels above and to the left, so that detected defects are smeared down and to
+# the right.
 #
-# What only the directed model can do
-# -----------------------------------
+# Samples and probabilities
+# -------------------------
 #
-# It draws label images, every pixel after its parents, with no chain to wait for; and it knows the
-# probability of any label image, with no partition function to approximate.
+# A directed model draws label images exactly, every pixel after its parents. It also computes the
+# probability of any label image, without approximating a partition function.
 
 directed = models["DAGM, marginals"]
 shown = 3
@@ -98,8 +97,8 @@ truth, nothing = directed.log_likelihood(np.repeat(seen, 2, axis=0), [Y_test[sho
 print(f"log-probability of the true labels {truth:.1f}, of no defect at all {nothing:.1f}")
 
 # %%
-# The picture
-# -----------
+# Marginals and samples
+# ---------------------
 
 import matplotlib.pyplot as plt
 
@@ -110,8 +109,8 @@ for axis, (title, image, options) in zip(
         ("Image, true defect", X_test[shown], {"cmap": "gray", "vmin": -3, "vmax": 3}),
         *((name, P[shown], {"cmap": "magma", "vmin": 0, "vmax": 1}) for name, P in marginals.items()),
         ("One sample", samples[0], {"cmap": "magma", "vmin": 0, "vmax": 1}),
-        ("Another", samples[1], {"cmap": "magma", "vmin": 0, "vmax": 1}),
-        ("Mean of 200", samples.mean(axis=0), {"cmap": "magma", "vmin": 0, "vmax": 1}),
+        ("Another sample", samples[1], {"cmap": "magma", "vmin": 0, "vmax": 1}),
+        ("Mean of 200 samples", samples.mean(axis=0), {"cmap": "magma", "vmin": 0, "vmax": 1}),
     ],
     strict=True,
 ):
@@ -121,7 +120,7 @@ for axis, (title, image, options) in zip(
     axis.set_axis_off()
 
 # sphinx_gallery_start_ignore
-# On a page of the gallery the figure is there to see; on its own the script leaves a picture.
+# Save the figure, unless the gallery shows it.
 import sys
 from pathlib import Path
 

@@ -2,11 +2,11 @@
 Fit on a cluster
 ================
 
-Images that are loaded when they are needed, the workers of a dask cluster that do the work, and one of them
-that dies on the way: the same ``fit``, and the same weights to the last bit.
+This example fits a CRF to lazily loaded images, first on one machine, then on a dask cluster, then on a
+cluster that loses a worker during the fit. The fitted weights are identical.
 
-The cluster here is two processes on one machine. On a real one, only the line that starts it differs. As a
-script, this file is imported again by each process that it starts, which is why what it does stands under
+The cluster consists of two processes on one machine. On a real cluster only the line that starts it
+differs. Every worker process imports this script, so the code that starts a fit is protected by
 ``if __name__ == "__main__"``.
 """
 
@@ -14,8 +14,8 @@ script, this file is imported again by each process that it starts, which is why
 # Images in a folder
 # ------------------
 #
-# Twelve images with their labels, a file each. ``LazyImages`` knows their paths and how to load one. It looks
-# like a list, but nothing is in memory until it is asked for.
+# Twelve images and their label images, one file each. ``LazyImages`` holds their paths and a loader. It
+# behaves like a list, but loads an image only on access.
 
 import tempfile
 from pathlib import Path
@@ -34,14 +34,13 @@ if __name__ == "__main__":
     X = LazyImages(sorted(Path(folder.name).glob("image*.npy")), np.load)
     Y = LazyImages(sorted(Path(folder.name).glob("labels*.npy")), np.load)
     X_train, Y_train, X_test, Y_test = X[:8], Y[:8], X[8:], Y[8:]
-    print(f"{len(X_train)} images to learn from, {len(X_test)} to predict, none of them loaded")
+    print(f"{len(X_train)} training images, {len(X_test)} test images, none of them loaded")
 
 # %%
-# On this machine
-# ---------------
+# Fit on one machine
+# ------------------
 #
-# First without a cluster. Every evaluation goes through the files once; a thread loads the next image while
-# the kernels are busy with this one.
+# Every evaluation reads all files once; a thread loads the next image during the computation.
 
 from skcrf import GridCRFClassifier
 from skcrf.inference import TRW
@@ -55,11 +54,11 @@ if __name__ == "__main__":
     print(f"local fit: {here.n_iter_} iterations, test accuracy {here.score(X_test, Y_test):.3f}")
 
 # %%
-# On a cluster
-# ------------
+# Fit on a cluster
+# ----------------
 #
-# The backend of joblib is the one switch. Of lazy images the paths are sent, and the workers load them; of
-# images in memory the pixels are sent, once. Then each evaluation sends the weights and gets gradients back.
+# Select joblib's dask backend. Lazy images are sent as paths and loaded by the workers; images in memory
+# are sent once. Each evaluation then sends the weights and receives gradients.
 
 import logging
 
@@ -74,34 +73,34 @@ if __name__ == "__main__":
     client = Client(cluster)
     with parallel_config(backend="dask"):
         there = clone(crf).fit(X_train, Y_train)
-    print(f"the same bits as the local fit: {np.array_equal(there.edge_coef_, here.edge_coef_)}")
+    print(f"weights identical to the local fit: {np.array_equal(there.edge_coef_, here.edge_coef_)}")
 
 # %%
-# When a worker dies
-# ------------------
+# Lose a worker
+# -------------
 #
-# A callback kills one of the two processes after the second iteration. What it looked after is given to
-# the other one, and the fit goes on.
+# A callback kills one of the two processes after the second iteration. Its images are sent to the other
+# one, and the fit continues.
 
 import os
 import signal
 
 
 class KillAWorker:
-    """Kills a worker after the second iteration."""
+    """Callback that kills a worker after the second iteration."""
 
     def __init__(self, client):
         self.client = client
         self.iterations = 0
 
     def setup(self, estimator, context):
-        """Nothing to prepare."""
+        """Do nothing."""
 
     def on_fit_task_begin(self, estimator, context):
-        """Nothing to do before an iteration."""
+        """Do nothing."""
 
     def on_fit_task_end(self, estimator, context):
-        """Count, and kill."""
+        """Count iterations and kill a worker after the second."""
         self.iterations += 1
         if self.iterations == 2:
             address, pid = next(iter(self.client.run(os.getpid).items()))
@@ -109,29 +108,29 @@ class KillAWorker:
             print(f"killed the worker at {address}")
 
     def teardown(self, estimator, context):
-        """Nothing to clean up."""
+        """Do nothing."""
 
 
 if __name__ == "__main__":
     with parallel_config(backend="dask"):
         survivor = clone(crf).set_callbacks(KillAWorker(client)).fit(X_train, Y_train)
         P = survivor.predict_proba(X_test)
-    print(f"the same bits again: {np.array_equal(survivor.edge_coef_, here.edge_coef_)}")
+    print(f"weights identical again: {np.array_equal(survivor.edge_coef_, here.edge_coef_)}")
     client.close()
     cluster.close()
 
 # %%
-# Three fits, one model
-# ---------------------
+# Compare the fits
+# ----------------
 #
-# The objective after each iteration, of all three fits, and what the last one believes of an image that it
-# has not seen. The curves are drawn from wide to narrow, for they lie on each other.
+# The objective of the three fits after each iteration, and the marginals of the last one on a test image.
+# The curves coincide and are drawn with decreasing width.
 
 if __name__ == "__main__":
     import matplotlib.pyplot as plt
 
     figure, axes = plt.subplots(1, 3, figsize=(10, 2.7), layout="constrained", width_ratios=[1.3, 1, 1])
-    fits = {"local": here, "two workers": there, "one of them killed": survivor}
+    fits = {"local": here, "two workers": there, "one worker killed": survivor}
     for (name, fit), width in zip(fits.items(), [7, 4, 1.2], strict=True):
         steps = np.arange(1, fit.n_iter_ + 1)
         axes[0].plot(steps, fit.loss_curve_, linewidth=width, label=name)
@@ -144,7 +143,7 @@ if __name__ == "__main__":
     folder.cleanup()
 
 # sphinx_gallery_start_ignore
-# On a page of the gallery the figure is there to see; on its own the script leaves a picture.
+# Save the figure, unless the gallery shows it.
 import sys
 
 if __name__ == "__main__" and "sphinx_gallery" not in sys.modules:

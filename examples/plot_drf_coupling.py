@@ -1,23 +1,21 @@
 """
-Which learning goes with which inference
-========================================
+Match learning and inference
+============================
 
-Weights are learned with one inference in mind. Kumar, August and Hebert (2005) found that they are best used
-with the same one: weights that were learned by maximisation are for maximisation, and weights that were
-learned by marginals are for marginals. This example makes a small version of their Table 1;
-``benchmarks/kumar2005.py`` makes the whole.
+Kumar, August and Hebert (2005) found that weights are best used with the inference that they were learned
+with: weights learned by maximisation with MAP inference, weights learned from marginals with marginals.
+This example is a small version of their Table 1; ``benchmarks/kumar2005.py`` is the full experiment.
 """
 
 # %%
-# The data
-# --------
+# Data
+# ----
 #
-# Handwritten digits, enlarged and put together by fours, in black and white, with the bimodal noise of the
-# paper: half of the pixels of either label look much the same. Lines are thin, so that it matters how
-# strongly neighbours are believed. Pixels are scaled roughly to mean 0 and deviation 1, so that one size of
-# steps suits all weights; of four sizes this one had the least training error with SPA, and the next to least
-# with MMA. The digits took the place of other shapes after test errors had been seen: this is a picture of
-# the effect, and no proof of it.
+# Enlarged handwritten digits, four per image, in black and white, with the bimodal noise of the paper:
+# half of the pixels of either label look alike. The lines are thin, so that the strength of the couplings
+# matters. Pixels are scaled roughly to mean 0 and standard deviation 1, so that one step size suits all
+# weights. The data were chosen after looking at test errors: this example illustrates the effect and does
+# not prove it.
 
 import numpy as np
 from scipy import ndimage
@@ -28,7 +26,7 @@ means, scales = np.array([[0.55, 0.42], [0.08, 0.46]]), np.array([[0.02, 0.10], 
 
 
 def make_bimodal(n_images, seed):
-    """Put digits together, and draw for each pixel one of the two normal distributions of its label."""
+    """Compose images of four digits; draw pixels from one of two normal distributions per label."""
     rng = np.random.default_rng(seed)
     chosen = digits[rng.choice(len(digits), size=(n_images, 2, 2))]
     Y = 1 - chosen.transpose(0, 1, 3, 2, 4).reshape(n_images, 48, 48)
@@ -40,13 +38,13 @@ X_train, Y_train = make_bimodal(4, seed=0)
 X_test, Y_test = make_bimodal(12, seed=1)
 
 # %%
-# Learn
-# -----
+# Learning
+# --------
 #
-# Four approximations of the likelihood, and a loss of the marginals. A pair of neighbours knows how much its
-# pixels differ, and only cares whether its labels are equal: ``symmetric="potts"``, the form of the paper.
-# Where there is a smooth function, L-BFGS minimises it; the others take fixed steps, of which the weights of
-# the least training error are kept (see :ref:`sphx_glr_gallery_plot_limit_cycles.py`).
+# Four approximations of the likelihood and a marginal-based loss. As in the paper, the potential of a
+# pair depends on the difference between its pixels and on whether its labels are equal
+# (``symmetric="potts"``). Smooth objectives are minimised by L-BFGS. The others take fixed steps and keep
+# the weights with the lowest training error (see :ref:`sphx_glr_gallery_plot_limit_cycles.py`).
 
 import warnings
 
@@ -83,11 +81,11 @@ with warnings.catch_warnings():  # fixed steps do not converge
         model.fit(X_train, Y_train)
 
 # %%
-# Infer
-# -----
+# Inference
+# ---------
 #
-# The same weights with three inferences: the most probable configuration by a graph cut (MAP), the largest
-# marginals by belief propagation (MPM), and a descent from the labels of single pixels (ICM).
+# The same weights are used with three inference methods: the most probable configuration by a graph cut
+# (MAP), the largest marginals by belief propagation (MPM), and iterated conditional modes (ICM).
 
 inferences = {"MAP": GraphCut(), "MPM": marginals, "ICM": ICM()}
 
@@ -108,16 +106,15 @@ for way, one, other in (("MAP", 0, 1), ("MAP", 0, 2), ("MPM", 1, 0), ("MPM", 2, 
     print(f"{way}: {names} = {difference.mean():.1f} ± {difference.std(ddof=1) / np.sqrt(len(Y_test)):.1f}")
 
 # %%
-# A table and pictures
-# --------------------
+# Results
+# -------
 #
-# Read a column from top to bottom. Of the four approximations of the likelihood, MAP is best with the weights
-# of SPA, and MPM with those of MMA and PMA. For MPM the difference is plain: with the weights of SPA there
-# are speckles. For MAP it is smaller, three of the standard errors over twelve images that are printed
-# above; with the weights of PMA, a line is broken. Pseudolikelihood, which sees true neighbours in training,
-# trusts them too much. The loss of the marginals, which asks for nothing but good marginals, has the least
-# error under MPM, and is as good as SPA under MAP. ICM, which starts from single pixels and looks for the
-# next best change, is no match for either; it does least badly with the small weights of SPA.
+# Compare the rows within each column. Among the four approximations of the likelihood, MAP is best with
+# the weights of SPA, and MPM with those of MMA and PMA. Under MPM the difference is large: with the
+# weights of SPA there are speckles. Under MAP it is smaller, three times the standard error printed
+# above; with the weights of PMA, a line is broken. Pseudolikelihood is trained with the true neighbours
+# and overestimates the couplings. The marginal-based loss has the lowest error under MPM and is as good
+# as SPA under MAP. ICM is worse than both and works best with the small weights of SPA.
 
 import matplotlib.pyplot as plt
 
@@ -132,7 +129,7 @@ for i, j in np.ndindex(errors.shape):
     axes.text(j, i, f"{errors[i, j]:.1f}", ha="center", va="center", weight=weight, color=colour)
 axes.set_xticks(range(3), inferences)
 axes.set_yticks(range(len(models)), [name.replace(": ", "\n") for name in models])
-axes.set(title="Test error, %; bold: best learning", xlabel="inference")
+axes.set(title="Test error in %; bold: best in column", xlabel="inference")
 axes.spines[:].set_visible(False)
 
 chosen = ["SPA: likelihood, graph cut", "PMA: likelihood, BP", "univariate logistic, BP"]

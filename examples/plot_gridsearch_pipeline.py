@@ -1,18 +1,17 @@
 """
-Search over a pipeline of ragged images
-=======================================
+Grid search over a pipeline for images of different sizes
+=========================================================
 
-Real collections of images are untidy: sizes differ, annotators leave pixels out. This example takes such a
-collection through the usual scikit-learn machinery: a pipeline, a grid search, scorers. Nothing is padded,
-cropped or filled in.
+This example uses a pipeline, a grid search and scorers on images of different sizes with hidden labels.
+Images need not be padded or cropped, and labels need not be filled in.
 """
 
 # %%
-# An untidy collection
-# --------------------
+# Data
+# ----
 #
-# Noisy images of different sizes, with about a third of the labels hidden in blocks, as if nobody had got
-# round to them. A masked array says which: hidden pixels take part in inference and not in the loss.
+# Noisy images of different sizes. About a third of the labels are hidden, in blocks, by masked arrays.
+# Hidden pixels take part in inference but do not count in the loss.
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -24,7 +23,7 @@ rng = np.random.default_rng(0)
 
 
 def hide_blocks(y, share=1 / 3, size=5):
-    """Mask a share of the size x size blocks of a label image."""
+    """Mask a fraction of the size x size blocks of a label image."""
     blocks = rng.uniform(size=np.ceil(np.divide(y.shape, size)).astype(int)) < share
     mask = np.kron(blocks, np.ones((size, size), dtype=bool))[: y.shape[0], : y.shape[1]]
     return np.ma.masked_array(y, mask)
@@ -33,7 +32,7 @@ def hide_blocks(y, share=1 / 3, size=5):
 Y_seen = [hide_blocks(y) for y in Y]
 
 figure, axes = plt.subplots(2, 4, figsize=(8, 4.2), layout="constrained")
-figure.suptitle("Images, and their labels; grey is hidden")
+figure.suptitle("Images and labels; hidden labels in grey")
 cmap = plt.get_cmap("cividis").with_extremes(bad="lightgrey")
 for column, (x, y) in enumerate(zip(X, Y_seen[:4], strict=False)):
     axes[0, column].imshow(x, cmap="gray")
@@ -43,13 +42,12 @@ for ax in axes.flat:
     ax.set_axis_off()
 
 # %%
-# A pipeline, and what to search
-# ------------------------------
+# Pipeline and grid
+# -----------------
 #
-# ``PixelWise`` lets any scikit-learn transformer see the pixels of all images as rows. The field at the end
-# has two things to choose: how strongly to penalise its weights, and how many iterations its inference may
-# do. No iteration at all is the independent model, so the search also answers whether a field is worth
-# having.
+# ``PixelWise`` applies a scikit-learn transformer to the pixels of all images. The grid contains the
+# strength of the penalty and the number of iterations of the inference. Zero iterations give the
+# independent model, so the search also compares the CRF with it.
 
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
@@ -73,12 +71,12 @@ search.fit(X[:9], Y_seen[:9])
 search.best_params_
 
 # %%
-# What the search found
-# ---------------------
+# Results
+# -------
 #
-# Each square is the mean over the folds, and scores look at labelled pixels only. The first iteration
-# already brings most of what neighbours have to say. The strongest penalty leaves nothing of the edges, and
-# the field is the independent model again.
+# Each cell is the mean over the folds; only labelled pixels are scored. The first iteration gives most of
+# the improvement. With the strongest penalty the weights of edges vanish, and the CRF equals the
+# independent model.
 
 shape = (len(alphas), len(iterations))
 figure, axes = plt.subplots(1, 2, figsize=(9, 3.4), layout="constrained")
@@ -95,6 +93,6 @@ for ax, name in zip(axes, ["accuracy", "neg_log_loss"], strict=True):
     ax.set_title(name)
 
 # %%
-# The images held out have labels everywhere: here the pixels that nobody had labelled count too.
+# The held-out images are fully labelled: here all pixels are scored.
 
 print(f"held-out accuracy: {SCORERS['accuracy'](search, X[9:], Y[9:]):.3f}")

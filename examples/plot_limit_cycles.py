@@ -1,20 +1,18 @@
 """
-Limit cycles
-============
+Limit cycles of single-configuration losses
+===========================================
 
-Gradient steps settle where the gradient vanishes. If what the model expects is replaced by one configuration,
-the gradient jumps from value to value and is never zero: fixed steps end in a cycle, which Kumar, August and
-Hebert (2005) show in their Figure 1. This example follows three ways to learn a discriminative random field
-through their steps.
+If the expectation in the gradient of the likelihood is replaced by the features of one configuration, the
+gradient is discontinuous and never zero, and fixed steps end in a limit cycle (Kumar, August and Hebert,
+2005, Figure 1). This example shows the steps of three ways to learn a discriminative random field.
 """
 
 # %%
-# The data
-# --------
+# Data
+# ----
 #
-# Smooth shapes, with the bimodal noise of the paper: two normal distributions a label, in such an order that
-# no single threshold tells the labels apart. Pixels are standardised, so that one size of steps suits all
-# weights.
+# Smooth shapes with the bimodal noise of the paper: two normal distributions per label, which no single
+# threshold separates. Pixels are standardised, so that one step size suits all weights.
 
 import numpy as np
 
@@ -31,13 +29,14 @@ X = (X - X.mean()) / X.std()
 # Three gradients of the likelihood
 # ---------------------------------
 #
-# All of them are the features of the labels minus those that the model expects. What is expected is taken
+# The gradient is the features of the labels minus their expectation under the model. The expectation is
+# approximated by
 #
-# - from the marginals of belief propagation (PMA),
-# - at the most probable configuration, by a graph cut (SPA),
-# - at the configuration of the largest marginals (MMA).
+# - the marginals of belief propagation (PMA),
+# - the most probable configuration, found by a graph cut (SPA),
+# - the configuration of the largest marginals (MMA).
 #
-# A callback writes down the weights after each step.
+# A callback records the weights after each step.
 
 import warnings
 
@@ -51,29 +50,29 @@ STEP = 0.3
 
 
 class WeightsOfEachStep:
-    """Keeps the weights after each iteration, one vector each."""
+    """Callback that records the weights after each iteration."""
 
     def __init__(self):
         self.weights = []
 
     def setup(self, estimator, context):
-        """Nothing to prepare."""
+        """Do nothing."""
 
     def on_fit_task_begin(self, estimator, context):
-        """Nothing to do before an iteration."""
+        """Do nothing."""
 
     def on_fit_task_end(self, estimator, context, *, fitted_estimator=None):
-        """Keep the weights."""
+        """Record the weights."""
         if context.task_name == "iteration":
             parts = fitted_estimator.coef_, fitted_estimator.intercept_, fitted_estimator.edge_coef_
             self.weights.append(np.concatenate([part.ravel() for part in parts]))
 
     def teardown(self, estimator, context):
-        """Nothing to clean up."""
+        """Do nothing."""
 
 
 def followed(loss, inference):
-    """Fit by fixed steps; return the model and its weights after each."""
+    """Fit with fixed steps; return the model and its weights after each step."""
     kept = WeightsOfEachStep()
     crf = GridCRFClassifier(
         loss=loss,
@@ -86,7 +85,7 @@ def followed(loss, inference):
         max_iter=200,
         tol=1e-5,
     )
-    with warnings.catch_warnings():  # that they do not converge is what there is to see
+    with warnings.catch_warnings():  # the fits are not expected to converge
         warnings.simplefilter("ignore", ConvergenceWarning)
         crf.set_callbacks(kept).fit(X, Y)
     return crf, np.array(kept.weights)
@@ -99,22 +98,22 @@ fits = {
 }
 for name, (crf, _) in fits.items():
     errors = 100 * np.array(crf.train_error_curve_)
-    print(f"{name}: training error {errors.min():.1f} % at best, after step {errors.argmin() + 1}; ", end="")
-    print(f"between {errors[-100:].min():.1f} and {errors[-100:].max():.1f} % in the last 100 steps")
+    print(f"{name}: lowest training error {errors.min():.1f} %, after step {errors.argmin() + 1}; ", end="")
+    print(f"from {errors[-100:].min():.1f} to {errors[-100:].max():.1f} % in the last 100 steps")
 
 # %%
-# Along the steps
-# ---------------
+# Weights, gradient, objective and error
+# --------------------------------------
 #
-# Steps are fixed, so the size of the gradient is how far a step goes. The objective is ``loss_curve_``, the
-# training error ``train_error_curve_``; a dot is where the weights are kept. The three objectives are not the
-# same function, and that of MMA may be below zero.
+# Steps have a fixed size, so the norm of the gradient is proportional to the length of a step. The
+# objective is ``loss_curve_``, the training error ``train_error_curve_``; a dot marks the weights that
+# are kept. The three objectives are different functions, and that of MMA can be negative.
 #
-# PMA goes down a smooth slope and slows down. SPA and MMA do not: the weight of the pixel shrinks, a little
-# each step, until neighbours outweigh it. Then whole images turn one colour, half the pixels are wrong, and
-# a few large steps push it back; it all starts again. Errors are few where the gradient is small. The weights
-# to keep are hardly the last ones: ``Subgradient`` keeps those of the least training error. By default its
-# steps get shorter and shorter; here they are fixed, as in the paper.
+# PMA converges smoothly. With SPA and MMA the weight of the pixel decreases slowly until the neighbours
+# outweigh it. Then whole images become one colour, half of the pixels are wrong, a few large steps
+# increase the weight, and the cycle repeats. The errors are low where the gradient is small, so the last
+# weights are rarely the best: ``Subgradient`` keeps those with the lowest training error. By default its
+# steps decrease; here they are fixed, as in the paper.
 
 import matplotlib.pyplot as plt
 
@@ -137,7 +136,7 @@ axes[0, 0].legend(frameon=False, ncols=3, fontsize="small", loc="upper left", co
 axes[0, 0].set_ylim(top=1.9)
 axes[3, 0].set_yticks([5, 10, 20, 50], ["5", "10", "20", "50"])
 axes[3, 0].minorticks_off()
-labels = ("weights", "size of the gradient", "objective", "training error, %")
+labels = ("weights", "norm of the gradient", "objective", "training error in %")
 for row, label in zip(axes, labels, strict=True):
     row[0].set_ylabel(label)
 for axis in axes.ravel():

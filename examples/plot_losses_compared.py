@@ -1,18 +1,17 @@
 """
-Losses compared
-===============
+Compare losses
+==============
 
-One model, one inference, one training set, and every loss of Domke (2013): what the weights are asked for
-decides what the marginals are good for. The problem is the denoising of section 8.2 of that paper, on
-small images.
+This example fits the same model with the losses of Domke (2013) to the denoising problem of section 8.2
+of that paper, on small images.
 """
 
 # %%
 # Fits
 # ----
 #
-# Most losses look at the marginals that the inference predicts. The likelihood and its cousin, surrogate EM,
-# look at the partition function; pseudolikelihoods and piecewise training never call the inference at all.
+# Univariate and clique losses are functions of the marginals. The likelihood and surrogate EM use the
+# partition function. Pseudolikelihoods and piecewise training do not call the inference.
 
 import time
 
@@ -41,14 +40,13 @@ for name, error in sorted(errors.items(), key=lambda item: item[1]):
 # Errors
 # ------
 #
-# With noise as strong as here, pixels say little and neighbours much. Losses of the marginals are close
-# together, and so is the likelihood: shapes this smooth suit the model. On photographs they do not, and there
-# the likelihood falls behind, by Domke's Table 1 as by ``benchmarks/denoising.py``.
+# Marginal-based losses have similar errors, and so has the likelihood, as the model suits such smooth
+# shapes. On photographs the likelihood is worse (Table 1 of Domke, and ``benchmarks/denoising.py``).
 #
-# Pseudolikelihoods see the true neighbours in training, which nobody shows them later. They trust neighbours
-# so much that the whole image is about to turn one colour, and whether it does is a matter of luck. Piecewise
-# training counts what neighbours say several times over. Under strong noise both may end worse than a model
-# without neighbours, in grey; where pixels say more, at ``noise=5``, they are as good as the others.
+# Pseudolikelihoods are trained with the true labels of the neighbours, which are not available in
+# prediction, and overestimate the couplings: whole images can become one colour. Piecewise training
+# counts the influence of neighbours several times. With strong noise both can be worse than the model
+# without edges (grey); with less noise, ``noise=5``, they are as good as the others.
 
 import matplotlib.pyplot as plt
 
@@ -57,14 +55,14 @@ names = sorted(errors, key=errors.get, reverse=True)
 colours = ["0.6" if name == "independent" else "C0" for name in names]
 bars = axes.barh(names, [100 * errors[name] for name in names], color=colours)
 axes.bar_label(bars, fmt="%.1f", padding=3)
-axes.set(xlabel="test error, %", xlim=(0, 60))
+axes.set(xlabel="test error in %", xlim=(0, 60))
 axes.spines[["top", "right"]].set_visible(False)
 
 # %%
 # Marginals
 # ---------
 #
-# The same image, as three of the models see it.
+# Marginals of three of the models on the same image.
 
 from skcrf.plotting import MarginalsDisplay
 

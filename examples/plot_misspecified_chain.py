@@ -1,28 +1,28 @@
 """
-Losses for a model that is wrong
-================================
+Losses under model misspecification
+===================================
 
-Where the model is right, it hardly matters by which loss it is fitted. Where it is wrong, as models of real
-data are, losses of the marginals lose less than the likelihood. This is Figure 1 of Domke (2013) in small:
-chains, on which inference is exact, so that nothing but the loss and the model is to blame.
+If the model is right, all losses have similar errors. If it is wrong, marginal-based losses are more
+accurate than the likelihood. This is a small version of Figure 1 of Domke (2013), on chains, where
+inference is exact.
 """
 
 # %%
-# The data
-# --------
+# Data
+# ----
 #
-# Labels ``x`` form a chain, and so do the observations ``y``; each label also talks to the observation at
-# its place. All parameters are drawn at random. Sequences are drawn exactly, from the last position to the
-# first and back.
+# The labels form a chain, and so do the observations; each label is also connected to the observation at
+# its position. All parameters are drawn at random. Sequences are drawn exactly, by a backward and a
+# forward pass.
 
 import numpy as np
 
 LENGTH = 20
-LABEL, SEEN = np.array([0, 0, 1, 1]), np.array([0, 1, 0, 1])  # the four states of a place
+LABEL, SEEN = np.array([0, 0, 1, 1]), np.array([0, 1, 0, 1])  # the four states of a position
 
 
 def draw_chains(n_chains, rng):
-    """Draw labels and observations, both (n_chains, LENGTH), from a model that is drawn first."""
+    """Draw a model, then labels and observations from it, both of shape (n_chains, LENGTH)."""
 
     def agree(a, b):
         return np.where(a == b, 1.0, -1.0)
@@ -30,7 +30,7 @@ def draw_chains(n_chains, rng):
     bias, (label_label, seen_seen, label_seen) = rng.uniform(-1, 1, size=2), rng.uniform(-1, 1, size=3)
     node = np.exp(bias[LABEL] + label_seen * agree(LABEL, SEEN))
     pair = np.exp(label_label * agree(LABEL[:, None], LABEL) + seen_seen * agree(SEEN[:, None], SEEN))
-    ahead = np.ones((LENGTH, 4))  # what the places behind say of a state
+    ahead = np.ones((LENGTH, 4))  # backward messages
     for i in range(LENGTH - 2, -1, -1):
         ahead[i] = pair @ (node * ahead[i + 1])
         ahead[i] /= ahead[i].sum()
@@ -48,10 +48,9 @@ def draw_chains(n_chains, rng):
 # Fits
 # ----
 #
-# After drawing, the labels are shifted along the chain, so that a label no longer belongs to the
-# observation at its place: the model, a chain of labels that each look at one observation, is wrong, and
-# the more so the larger the shift. A sequence is an image of one row, and ``inference="tree"`` is exact on
-# it.
+# The labels are shifted along the chain, so that the model, in which a label depends on the observation
+# at its position, is wrong; more so for larger shifts. A sequence is an image of one row, on which
+# ``inference="tree"`` is exact.
 
 from skcrf import GridCRFClassifier
 
@@ -71,8 +70,8 @@ for trial in range(len(errors)):
 # Errors
 # ------
 #
-# Without a shift all three agree. With it, everybody gets worse, and the likelihood, which wants the whole
-# distribution to be right, gets worse than the losses that ask for marginals alone.
+# Without a shift all three losses have the same error. With a shift all errors increase, and the
+# likelihood, which fits the whole distribution, becomes worse than the marginal-based losses.
 
 import matplotlib.pyplot as plt
 
@@ -80,7 +79,7 @@ figure, axes = plt.subplots(figsize=(6, 3.6), layout="constrained")
 for n, (loss, marker) in enumerate(zip(LOSSES, "sd^", strict=True)):
     axes.plot(SHIFTS, 100 * errors[..., n].mean(axis=0), marker=marker, label=loss)
 axes.set(
-    xlabel="shift of the labels", ylabel="test error, %", xticks=SHIFTS, title="Mean of five random models"
+    xlabel="shift of the labels", ylabel="test error in %", xticks=SHIFTS, title="Mean of five random models"
 )
 axes.legend(frameon=False)
 

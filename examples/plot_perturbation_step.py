@@ -1,21 +1,21 @@
 """
-The step of a perturbation
-==========================
+Step size of perturbation gradients
+===================================
 
-The gradient of a loss through an inference can be had from the inference alone: move the potentials a
-little along the derivative of the loss with respect to the marginals, infer again, and see how the
-marginals changed. How little is a little? This example repeats an experiment of Domke (2013), figure 3.
+``gradient="perturbation"`` computes a gradient from inference alone: it perturbs the potentials along the
+derivative of the loss with respect to the marginals and differences the resulting marginals. This example
+shows how the error depends on the size of the perturbation, as in Domke (2013), figure 3.
 
-Run as a script, it prints the best multipliers and leaves a picture in the current folder.
+Run as a script, it prints the best multipliers and saves a figure in the current folder.
 """
 
 # %%
 # Random fields
 # -------------
 #
-# Grids of 10 x 10 binary sites, whose own potentials are normal and whose interactions are normal with a
-# deviation of ``s``. The loss is the univariate logistic loss of random labels, and inference runs until
-# nothing changes.
+# Grids of 10 x 10 binary nodes with normal unary potentials, and normal pairwise potentials with a
+# standard deviation of ``s``. The loss is the univariate logistic loss of random labels. Inference runs
+# to convergence.
 
 import numpy as np
 
@@ -35,12 +35,12 @@ def random_fields(s, seed=0):
 
 
 # %%
-# The error of a step
-# -------------------
+# Error of the gradient
+# ---------------------
 #
-# Back-propagation at the fixed point needs no step, and tells what is right. ``Perturbation`` chooses its
-# step by a rule, which ``multiplier`` stretches: one-sided differences look at one moved inference,
-# two-sided ones at two, four-sided ones at four.
+# The reference is back-propagation at the fixed point, which needs no step. ``Perturbation`` chooses its
+# step automatically; ``multiplier`` scales it. One-sided, two-sided and four-sided differences use one,
+# two and four perturbed inferences.
 
 
 def gradient_of(strategy, inference, theta, y):
@@ -53,7 +53,7 @@ def relative_errors(inference, theta, y, sides, multipliers):
     errors = []
     for multiplier in multipliers:
         found = gradient_of(Perturbation(sides=sides, multiplier=multiplier), inference, theta, y)
-        # one error a field, of which the median is shown
+        # one error per field; the median is shown
         errors.append(np.median(np.abs(found - exact).sum(axis=1) / np.abs(exact).sum(axis=1)))
     return np.array(errors)
 
@@ -72,14 +72,14 @@ for (name, s, sides), errors in found.items():
     print(f"{name:<10} s = {s}, {sides}-sided: error {errors[best]:.0e} at multiplier {multipliers[best]:g}")
 
 # %%
-# Too small, too large
-# --------------------
+# Results
+# -------
 #
-# With a small step the rounding errors of inference are divided by next to nothing: all curves fall in
-# proportion to the step, and lie on each other. With a large one the marginals no longer change in
-# proportion: the curves rise with the first, second and fourth power of the step. More sides meet later and
-# lower. Two-sided differences with a multiplier of 1, the default, are close to their best for every
-# strength.
+# The default, two-sided differences with a multiplier of 1, is close to the best for every strength. If
+# the step is too small, rounding errors dominate: they are inversely proportional to the step and the
+# same for all differences. If the step is too large, truncation errors dominate: they grow with the
+# first, second and fourth power of the step. More sides have their minimum at larger steps and a lower
+# error.
 
 import matplotlib.pyplot as plt
 
@@ -98,7 +98,7 @@ figure.supxlabel("multiplier of the step")
 figure.supylabel("relative error of the gradient")
 
 # sphinx_gallery_start_ignore
-# On a page of the gallery the figures are there to see; on its own the script leaves a picture.
+# Save the figure, unless the gallery shows it.
 import sys
 from pathlib import Path
 

@@ -1,19 +1,20 @@
 """
-Count along a snake
-===================
+Edge features: count along a snake
+==================================
 
-A snake lies on a grid. Each of its cells shows in which direction the snake goes on, and the label of a cell
-is its number, counted from where the snake starts. No cell tells its number by itself, nor by what is around
-it: it has to be counted along the snake. What makes that possible are features of edges: whether an edge
-belongs to the snake depends on what both of its ends show.
+A snake lies on a grid. Each of its cells shows the direction in which the snake continues, and its label
+is its number, counted from the start of the snake. The number cannot be predicted from a cell and its
+surroundings: it has to be counted along the snake. Edge features make this possible, since the contents
+of both ends of an edge tell whether the snake passes through it.
 """
 
 # %%
 # From images to graphs
 # ---------------------
 #
-# :func:`~skcrf.datasets.make_snakes` draws the snakes. A node knows what the 3 x 3 cells around it show. An
-# edge knows whether it leads right or down and, if we let it, what both of its ends show.
+# :func:`~skcrf.datasets.make_snakes` draws the snakes. The features of a node are the contents of the 3 x
+# 3 cells around it. The features of an edge are its direction, right or down, and optionally the contents
+# of both ends.
 
 import numpy as np
 
@@ -22,7 +23,7 @@ from skcrf.graph import lattice
 
 
 def as_graph(image, *, ends):
-    """Make node features, edges and edge features of an image."""
+    """Compute node features, edges and edge features of an image."""
     height, width, _ = image.shape
     padded = np.pad(image, ((1, 1), (1, 1), (0, 0)))
     around = [padded[r : r + height, c : c + width] for r in range(3) for c in range(3)]
@@ -45,20 +46,20 @@ n_train = 120
 # Three models
 # ------------
 #
-# The model without edges is ``BP(max_iter=0)``. The edges of a snake have a direction, so that their tables
-# need not be symmetric: ``symmetric=False``. Scores are those of the cells that are part of a snake, and the
-# share of snakes whose every cell is right.
+# ``BP(max_iter=0)`` is the model without edges. Edges have a direction, so their tables are not
+# symmetric: ``symmetric=False``. The scores are the accuracy on cells of a snake, and the fraction of
+# snakes without an error.
 
 from skcrf import GraphCRFClassifier
 from skcrf.inference import BP
 from skcrf.metrics import sequence_accuracy_score
 
 predicted = {}
-print(f"{'':32}cells  snakes")
+print(f"{'':34}cells  snakes")
 for name, inference, ends in [
-    ("each cell alone", BP(max_iter=0), False),
-    ("edges know their direction", "trw", False),
-    ("edges know what both ends show", "trw", True),
+    ("without edges", BP(max_iter=0), False),
+    ("edges with directions", "trw", False),
+    ("edges with contents of both ends", "trw", True),
 ]:
     X = [as_graph(image, ends=ends) for image in images]
     crf = GraphCRFClassifier(inference=inference, symmetric=False, alpha=1e-3, tol=3e-3, n_jobs=2)
@@ -66,13 +67,13 @@ for name, inference, ends in [
     predicted[name] = crf.predict(X[n_train:])
     pairs = list(zip(Y[n_train:], predicted[name], strict=True))
     cells = np.concatenate([labels[truth > 0] == truth[truth > 0] for truth, labels in pairs]).mean()
-    print(f"{name:32}{cells:.3f}  {sequence_accuracy_score(Y[n_train:], predicted[name]):.3f}")
+    print(f"{name:34}{cells:.3f}  {sequence_accuracy_score(Y[n_train:], predicted[name]):.3f}")
 
 # %%
-# Without edges, a model has to guess wherever the surroundings look alike. With edges that know only their
-# direction, numbers of neighbours go together, but it is not known along which edges to count. Edges that
-# know what both ends show count right nearly always. In the pictures, the grey of a cell is its true number,
-# darker towards the end of the snake, and numbers that are wrong are red.
+# Without edges, cells with the same surroundings cannot be distinguished. With directions only,
+# neighbouring numbers are consistent, but the model does not know along which edges to count. With the
+# contents of both ends, nearly all numbers are right. In the figure, the grey level of a cell is its true
+# number (darker towards the end of the snake), and wrong numbers are red.
 
 import matplotlib.pyplot as plt
 
@@ -89,8 +90,8 @@ for row, i in enumerate(range(n_train, n_train + 3)):
         for y, x in np.argwhere((labels.reshape(shape) > 0) | (label_images[i] > 0)):
             found, truth = labels.reshape(shape)[y, x], label_images[i][y, x]
             ax.text(x, y, str(found), ha="center", va="center", color="k" if found == truth else "r")
-for ax, title in zip(axes[0], ("what is shown", *predicted), strict=True):
-    ax.set_title(title.replace("edges know", "edges know\n"), fontsize=9)
+for ax, title in zip(axes[0], ("input", *predicted), strict=True):
+    ax.set_title(title.replace("edges with", "edges with\n"), fontsize=9)
 for ax in axes.flat:
     ax.set(xticks=[], yticks=[])
 

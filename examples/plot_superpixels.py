@@ -2,17 +2,17 @@
 Label superpixels
 =================
 
-A graph need not be a lattice. Here an image is cut into superpixels by scikit-image, each superpixel is a
-node, and superpixels that touch are joined by an edge. A label is inferred for a few hundred nodes in place
-of thousands of pixels.
+This example segments images into superpixels with scikit-image and labels the graph of superpixels: each
+superpixel is a node, and touching superpixels are connected by an edge. A few hundred nodes replace
+thousands of pixels.
 """
 
 # %%
-# The data
-# --------
+# Data
+# ----
 #
-# Patches of grass, gravel and brick, photographs that come with scikit-image. The images to test on are cut
-# from other parts of the photographs than those to learn from.
+# Mosaics of grass, gravel and brick, from photographs of scikit-image. Training and test images use
+# different parts of the photographs.
 
 import numpy as np
 from skimage import data
@@ -21,7 +21,7 @@ textures = [image / 255 for image in (data.grass(), data.gravel(), data.brick())
 
 
 def make_mosaic(rng, side=160, n_patches=9, left=True):
-    """Make an image of patches, each of one texture, and the texture of each pixel."""
+    """Make an image of patches, each with one texture, and its label image."""
     centres, kinds = rng.uniform(0, side, size=(n_patches, 2)), rng.permutation(np.arange(n_patches) % 3)
     pixels = np.stack(np.mgrid[:side, :side], axis=-1)
     labels = kinds[np.linalg.norm(pixels[:, :, None] - centres, axis=-1).argmin(axis=-1)]
@@ -30,7 +30,7 @@ def make_mosaic(rng, side=160, n_patches=9, left=True):
         top = rng.integers(texture.shape[0] - side)
         start = rng.integers(0, texture.shape[1] // 2 - side) + (0 if left else texture.shape[1] // 2)
         cut = texture[top : top + side, start : start + side]
-        cuts.append((cut - cut.mean()) / cut.std())  # brightness alone tells nothing
+        cuts.append((cut - cut.mean()) / cut.std())  # brightness is not informative
     image = np.choose(labels, cuts) + rng.normal(scale=0.7, size=(side, side))
     return image, labels
 
@@ -39,16 +39,15 @@ def make_mosaic(rng, side=160, n_patches=9, left=True):
 # From an image to a graph
 # ------------------------
 #
-# A node knows some statistics of its pixels: how strongly the image varies at three scales, and in which
-# direction. An edge knows a constant, and how long the border is: its features tell the model how much two
-# nodes have to do with each other.
+# The features of a node are statistics of its pixels: the strength of variations at three scales and in
+# two directions. The features of an edge are a constant and the length of the common border.
 
 from scipy import ndimage
 from skimage.segmentation import slic
 
 
 def as_graph(image, labels):
-    """Make node features, edges and edge features; also the label of each node, and its pixels."""
+    """Compute the graph of an image, the label of each node, and the superpixel of each pixel."""
     smooth = ndimage.gaussian_filter(image, 1)
     segments = slic(smooth, n_segments=250, compactness=0.3, channel_axis=None, start_label=0)
     n_nodes = segments.max() + 1
@@ -73,8 +72,8 @@ test = [as_graph(*mosaic) for mosaic in mosaics]
 # Fit
 # ---
 #
-# The graph of an example is ``(node_features, edges, edge_features)``. Edges have no direction, so their
-# weights are symmetric.
+# An example is ``(node_features, edges, edge_features)``. Edges have no direction, so their tables are
+# symmetric, which is the default.
 
 from skcrf import GraphCRFClassifier
 from skcrf.inference import BP
@@ -91,17 +90,16 @@ def painted(model):
 
 
 truth = np.stack([labels for _, labels in mosaics])
-for name, model in [("each superpixel alone", alone), ("graph", crf)]:
+for name, model in [("independent", alone), ("graph CRF", crf)]:
     pixels = np.mean(truth == np.stack(painted(model)))
     print(f"{name:<22} superpixels {model.score(X_test, Y_test):.3f}, pixels {pixels:.3f}")
 
 # %%
-# What it sees
-# ------------
+# Predictions
+# -----------
 #
-# Each colour is a texture. A superpixel by itself is often mistaken for another texture; its neighbours, the
-# more so the longer their common border, set it right. What is wrong then is along borders for the most part,
-# and sometimes a whole patch that looked like another from the start.
+# Each colour is a texture. Single superpixels are often confused with another texture; the CRF corrects
+# most of these errors. The remaining ones are mostly along borders, and sometimes a whole patch is wrong.
 
 import matplotlib.pyplot as plt
 
@@ -110,7 +108,7 @@ for row, (image, labels), *answers in zip(axes, mosaics, painted(alone), painted
     row[0].imshow(image, cmap="gray")
     for axis, picture in zip(row[1:], (labels, *answers), strict=True):
         axis.imshow(picture, cmap="viridis", vmin=0, vmax=2, interpolation="nearest")
-for axis, title in zip(axes[0], ("image", "truth", "each superpixel alone", "graph"), strict=True):
+for axis, title in zip(axes[0], ("image", "labels", "independent", "graph CRF"), strict=True):
     axis.set_title(title)
 for axis in axes.ravel():
     axis.set(xticks=[], yticks=[])
