@@ -16,6 +16,7 @@ from skcrf.data.graphs import DAGs, Graphs, Outline, as_edges, has_parts
 from skcrf.data.labels import Labels, LazyLabels, check_shape, encode_labels, read_labels, sorted_classes
 from skcrf.data.readers import BaseReader, Example, Images
 from skcrf.data.sequences import Sequences, check_named, checked_names, has_names
+from skcrf.data.sites import Sites
 
 __all__ = [
     "BaseReader",
@@ -27,6 +28,7 @@ __all__ = [
     "LazyLabels",
     "Outline",
     "Sequences",
+    "Sites",
     "Source",
     "any_lazy",
     "as_edges",

@@ -1,54 +1,30 @@
-"""How sequences and graphs are read where nothing but their features counts."""
+"""Reader of sequences and graphs for transformers of their features."""
 
-from skcrf.data import (
-    Example,
-    Graphs,
-    Outline,
-    Sequences,
-    as_edges,
-    as_rows,
-    check_named,
-    checked_names,
-    has_axes,
-    has_names,
-    has_parts,
-)
-
-
-def is_graph(example):
-    """Tell whether an example is a graph, and not a sequence.
-
-    Parameters
-    ----------
-    example : object
-        What the user passed.
-
-    Returns
-    -------
-    is_graph : bool
-        Whether it has the parts of a graph, or some that would not make a sequence either.
-    """
-    return has_parts(example) and (has_axes(example[0]) or not (has_axes(example) or has_names(example)))
+from skcrf.data.arrays import as_rows
+from skcrf.data.containers import has_axes
+from skcrf.data.graphs import Graphs, Outline, as_edges, has_parts
+from skcrf.data.readers import Example
+from skcrf.data.sequences import Sequences, check_named, checked_names, has_names
 
 
 class Sites(Graphs):
-    """Reads graphs, and sequences as graphs without edges.
+    """Reader of graphs, and of sequences as graphs without edges.
 
     Parameters
     ----------
     n_features : int, default=None
-        Number of features that a site must have; None for any.
+        Expected number of features per site; None for any.
     as_in : str, default="in fit"
-        Where that number comes from, for messages.
+        Source of that number, for error messages.
     n_edge_features : int, default=None
-        Number of features that an edge must have, 0 if edges have none; None for any.
+        Expected number of features per edge, 0 for none; None for any.
     named : bool, default=None
-        Whether dictionaries name the features, which are then left for others to make numbers of; None where
-        the first example tells. Features that are counted have no names.
+        Whether sites are dictionaries of features, which are left as they are; None to let the first example
+        decide. Ignored if `n_features` is given.
     """
 
     one, many = "sequence or graph", "sequences or graphs"
-    # What is said of labels is of no use here.
+    # The advice of both readers without the part about labels.
     advice = "{}, {}; one of either is [example].".format(
         *(reader.advice.partition(", labels")[0] for reader in (Sequences, Graphs))
     )
@@ -58,9 +34,9 @@ class Sites(Graphs):
         self.named = named if n_features is None else False
 
     def __call__(self, example, name):
-        """Validate one sequence or graph, as `BaseReader` says."""
+        """Validate one sequence or graph."""
         check_named(example, has_names(example) if self.named is None else self.named, name, self.as_in)
-        if is_graph(example):
+        if self.is_graph(example):
             return super().__call__(example, name)
         if has_names(example):
             rows = checked_names(example, name)
@@ -69,8 +45,16 @@ class Sites(Graphs):
         shape = (len(rows),) if isinstance(rows, list) else rows.shape[:1]
         return Example(rows, shape, Outline(shape[0], as_edges([], shape[0], name), None))
 
+    @staticmethod
+    def is_graph(example):
+        """Tell whether an example is a graph rather than a sequence.
+
+        Anything with two to four parts that would not be a valid sequence counts as a graph.
+        """
+        return has_parts(example) and (has_axes(example[0]) or not (has_axes(example) or has_names(example)))
+
     def check_together(self, edges, n_nodes, name):
-        """Leave it to what comes after to say which edges go together."""
+        """Accept any edges; the estimator after the transformer checks them."""
 
     def like(self, example, name):
         if not isinstance(example.X, list):
