@@ -1,18 +1,32 @@
-"""Scores of label images: pooled over the labelled sites of all examples, which may differ in size.
+"""Metrics and scorers that pool the labelled sites of all examples.
 
-All of them take labels in any form that the estimators take: lists or arrays of label arrays, masked where
-hidden, or one plain 1-D array. Hidden sites count for nothing.
+All metrics accept labels in the forms that the estimators accept: lists or arrays of label arrays, masked
+where hidden, or one 1-D array with one label per example. Hidden sites are ignored.
 """
 
 import numpy as np
+from sklearn.metrics import accuracy_score, jaccard_score
 from sklearn.metrics._scorer import _BaseScorer
 from sklearn.pipeline import Pipeline
 
 from skcrf.data import Labels, check_weights, sorted_classes
 
+__all__ = [
+    "SCORERS",
+    "FieldScorer",
+    "accuracy_scorer",
+    "flattened",
+    "log_loss",
+    "mean_iou",
+    "mean_iou_scorer",
+    "neg_log_loss_scorer",
+    "pooled_accuracy",
+    "sequence_accuracy_score",
+]
+
 
 def pooled_accuracy(Y_true, Y_pred, *, missing_label=None, sample_weight=None):
-    """Compute the fraction of labelled sites, of all examples together, whose label is right.
+    """Compute the accuracy over the labelled sites of all examples.
 
     Parameters
     ----------
@@ -21,7 +35,7 @@ def pooled_accuracy(Y_true, Y_pred, *, missing_label=None, sample_weight=None):
     Y_pred : sequence of array-like of shape (height, width), or array-like of shape (n_examples,)
         Predicted labels.
     missing_label : object, default=None
-        The value in `Y_true` that stands for a hidden label; None for none.
+        Value in `Y_true` that marks a hidden label; None if there is no such value.
     sample_weight : array-like of shape (n_examples,), default=None
         Weight of every site of an example.
 
@@ -37,12 +51,12 @@ def pooled_accuracy(Y_true, Y_pred, *, missing_label=None, sample_weight=None):
     >>> pooled_accuracy(Y_true, Y_pred, missing_label=-1)
     0.8
     """
-    counts, _ = _confusion(Y_true, Y_pred, missing_label, sample_weight)
-    return float(np.trace(counts) / counts.sum())
+    y_true, y_pred, weights, _ = _labelled_sites(Y_true, Y_pred, missing_label, sample_weight)
+    return accuracy_score(y_true, y_pred, sample_weight=weights)
 
 
 def mean_iou(Y_true, Y_pred, *, classes=None, missing_label=None, sample_weight=None):
-    """Compute the intersection over union of the true and the predicted sites of a class, mean over classes.
+    """Compute the mean over classes of the intersection over union of true and predicted sites.
 
     Parameters
     ----------
@@ -51,10 +65,10 @@ def mean_iou(Y_true, Y_pred, *, classes=None, missing_label=None, sample_weight=
     Y_pred : sequence of array-like of shape (height, width), or array-like of shape (n_examples,)
         Predicted labels.
     classes : array-like of shape (n_classes,), default=None
-        The classes to average over; None for all that occur, true or predicted, at a labelled site. Classes
-        that do not occur have no union, and are left out.
+        Classes to average over; None for all classes. Classes that are neither true nor predicted at any
+        labelled site are left out.
     missing_label : object, default=None
-        The value in `Y_true` that stands for a hidden label; None for none.
+        Value in `Y_true` that marks a hidden label; None if there is no such value.
     sample_weight : array-like of shape (n_examples,), default=None
         Weight of every site of an example.
 
@@ -69,19 +83,18 @@ def mean_iou(Y_true, Y_pred, *, classes=None, missing_label=None, sample_weight=
     >>> mean_iou([[[0, 0], [1, 1]]], [[[0, 0], [0, 1]]])
     0.5833333333333333
     """
-    counts, found = _confusion(Y_true, Y_pred, missing_label, sample_weight)
-    both = np.diag(counts)
-    either = counts.sum(axis=0) + counts.sum(axis=1) - both
-    wanted = either > 0
+    y_true, y_pred, weights, found = _labelled_sites(Y_true, Y_pred, missing_label, sample_weight)
+    chosen = np.bincount(y_true, weights, len(found)) + np.bincount(y_pred, weights, len(found)) > 0
     if classes is not None:
-        wanted &= np.isin(found, sorted_classes([classes], name="classes"))
-    if not wanted.any():
-        raise ValueError(f"classes holds {list(classes)}, none of which occurs in Y_true or Y_pred.")
-    return float(np.mean(both[wanted] / either[wanted]))
+        chosen &= np.isin(found, sorted_classes([classes], name="classes"))
+    if not chosen.any():
+        raise ValueError(f"classes must include one that occurs in Y_true or Y_pred, got {list(classes)}.")
+    labels = np.flatnonzero(chosen)
+    return jaccard_score(y_true, y_pred, labels=labels, average="macro", sample_weight=weights)
 
 
 def sequence_accuracy_score(Y_true, Y_pred, *, missing_label=None, sample_weight=None):
-    """Compute the fraction of examples, such as sequences, that are right at every labelled site.
+    """Compute the fraction of examples, such as sequences, whose labelled sites are all correct.
 
     Parameters
     ----------
@@ -90,8 +103,8 @@ def sequence_accuracy_score(Y_true, Y_pred, *, missing_label=None, sample_weight
     Y_pred : sequence of array-like, or array-like of shape (n_examples,)
         Predicted labels.
     missing_label : object, default=None
-        The value in `Y_true` that stands for a hidden label; None for none. Examples without a label do not
-        count.
+        Value in `Y_true` that marks a hidden label; None if there is no such value. Examples without labels
+        are ignored.
     sample_weight : array-like of shape (n_examples,), default=None
         Weight of each example.
 
@@ -106,18 +119,18 @@ def sequence_accuracy_score(Y_true, Y_pred, *, missing_label=None, sample_weight
     >>> sequence_accuracy_score([["a", "b"], ["b", "b", "a"]], [["a", "b"], ["b", "a", "a"]])
     0.5
     """
-    true, pred, known, _, shapes = _compared(Y_true, Y_pred, missing_label)
-    if shapes[0] == ():  # a table: examples of one site
+    true, pred, known, _, shapes = _encode_both(Y_true, Y_pred, missing_label)
+    if shapes[0] == ():  # every row of a table is an example with one site
         true, pred, known = (part[0][:, None] for part in (true, pred, known))
-    right = [((a == b) | ~k).all() for a, b, k in zip(true, pred, known, strict=True)]
-    weight = check_weights(sample_weight, len(right)) * [k.any() for k in known]
+    correct = [((a == b) | ~k).all() for a, b, k in zip(true, pred, known, strict=True)]
+    weight = check_weights(sample_weight, len(correct)) * [k.any() for k in known]
     if not weight.sum() > 0:
-        raise ValueError("No example counts: all labels in Y_true are hidden, or have weight 0.")
-    return float(np.average(right, weights=weight))
+        raise ValueError("Y_true must have a labelled example with sample_weight above 0, got none.")
+    return float(np.average(correct, weights=weight))
 
 
 def flattened(Y_true, Y_pred, *, missing_label=None):
-    """Put the labelled sites of all examples after one another, for the metrics of scikit-learn.
+    """Concatenate the labelled sites of all examples, for the metrics of scikit-learn.
 
     Parameters
     ----------
@@ -126,7 +139,7 @@ def flattened(Y_true, Y_pred, *, missing_label=None):
     Y_pred : sequence of array-like, or array-like of shape (n_examples,)
         Predicted labels.
     missing_label : object, default=None
-        The value in `Y_true` that stands for a hidden label; None for none.
+        Value in `Y_true` that marks a hidden label; None if there is no such value.
 
     Returns
     -------
@@ -141,34 +154,31 @@ def flattened(Y_true, Y_pred, *, missing_label=None):
     >>> round(f1_score(*flattened(Y_true, Y_pred), average="weighted"), 2)
     0.8
     """
-    true, pred, known, classes, _ = _compared(Y_true, Y_pred, missing_label)
-    y_true, y_pred = (
-        np.concatenate([one[k] for one, k in zip(part, known, strict=True)]) for part in (true, pred)
-    )
-    return classes[y_true], classes[y_pred]
+    true, pred, known, classes, _ = _encode_both(Y_true, Y_pred, missing_label)
+    return classes[_concatenate(true, known)], classes[_concatenate(pred, known)]
 
 
 def log_loss(Y_true, Y_proba, *, classes, missing_label=None, sample_weight=None):
-    """Compute minus the log-probability of the true label, mean over the labelled sites of all examples.
+    """Compute the mean negative log-probability of the true label over the labelled sites of all examples.
 
     Parameters
     ----------
     Y_true : sequence of array-like of shape (height, width), or array-like of shape (n_examples,)
         True labels, masked where hidden.
     Y_proba : sequence of array-like of shape (height, width, n_classes), or of shape (n_examples, n_classes)
-        Probabilities, as `predict_proba` gives them. They are clipped to [eps, 1 - eps], with eps that
-        of their dtype.
+        Probabilities as returned by `predict_proba`. They are clipped to [eps, 1 - eps], where eps is the
+        machine precision of their dtype.
     classes : array-like of shape (n_classes,)
-        The classes the last axis of `Y_proba` stands for, sorted.
+        Sorted classes of the last axis of `Y_proba`.
     missing_label : object, default=None
-        The value in `Y_true` that stands for a hidden label; None for none.
+        Value in `Y_true` that marks a hidden label; None if there is no such value.
     sample_weight : array-like of shape (n_examples,), default=None
         Weight of every site of an example.
 
     Returns
     -------
     loss : float
-        At least 0; smaller is better.
+        Non-negative; smaller is better.
 
     Examples
     --------
@@ -178,120 +188,136 @@ def log_loss(Y_true, Y_proba, *, classes, missing_label=None, sample_weight=None
     >>> log_loss([[[0, 1]]], [P], classes=[0, 1])
     0.4904...
     """
-    classes = _check_classes(classes)
-    shapes = _shapes(Y_true, "Y_true")
+    classes = check_classes(classes)
+    shapes = _label_shapes(Y_true, "Y_true")
     true = Labels(Y_true, shapes, missing_label=missing_label, name="Y_true").encode(classes)
     if len(Y_proba) != len(shapes):
-        raise ValueError(f"Y_proba holds {len(Y_proba)} examples, but Y_true holds {len(shapes)}.")
-    table = shapes[0] == ()
-    probabilities = [
-        _check_proba(p, (*y.shape, len(classes)), "Y_proba" if table else f"Y_proba[{i}]")
-        for i, (p, y) in enumerate(zip([Y_proba] if table else Y_proba, true, strict=True))
-    ]
-    known = [y >= 0 for y in true]
-    surprise = [_surprise(p[k], y[k]) for p, y, k in zip(probabilities, true, known, strict=True)]
+        raise ValueError(f"Y_proba must have {len(shapes)} examples, as Y_true has, got {len(Y_proba)}.")
+    is_table = shapes[0] == ()
+    known, losses = [y >= 0 for y in true], []
+    for i, (proba, y, k) in enumerate(zip([Y_proba] if is_table else Y_proba, true, known, strict=True)):
+        proba = check_proba(proba, (*y.shape, len(classes)), "Y_proba" if is_table else f"Y_proba[{i}]")
+        losses.append(_negative_log_proba(proba[k], y[k]))
     weights = _site_weights(shapes, known, sample_weight)
-    return float(np.average(np.concatenate(surprise), weights=weights))
+    return float(np.average(np.concatenate(losses), weights=weights))
 
 
-def _surprise(proba, y):
+def _negative_log_proba(proba, y):
+    # Not by scikit-learn's log_loss, which refuses a single class, warns of sums that are 1 only to single
+    # precision, and encodes every site as one-hot.
     eps = np.finfo(proba.dtype).eps
     return -np.log(np.clip(proba[np.arange(len(y)), y], eps, 1 - eps))
 
 
-def _compared(Y_true, Y_pred, missing_label):
-    """Encode true and predicted labels; also tell where they are known, the classes found, and shapes."""
-    shapes = _shapes(Y_true, "Y_true")
-    pred_shapes = _shapes(Y_pred, "Y_pred")
+def _labelled_sites(Y_true, Y_pred, missing_label, sample_weight):
+    """Return true labels, predicted labels and weights of the labelled sites, and the classes."""
+    true, pred, known, classes, shapes = _encode_both(Y_true, Y_pred, missing_label)
+    # scikit-learn sorts the labels, which is faster for small integers.
+    dtype = np.min_scalar_type(len(classes))
+    y_true, y_pred = (_concatenate(labels, known).astype(dtype) for labels in (true, pred))
+    return y_true, y_pred, _site_weights(shapes, known, sample_weight), classes
+
+
+def _concatenate(arrays, known):
+    return np.concatenate([array[k] for array, k in zip(arrays, known, strict=True)])
+
+
+def _encode_both(Y_true, Y_pred, missing_label):
+    """Encode true and predicted labels; also return masks of labelled sites, classes and shapes."""
+    shapes = _label_shapes(Y_true, "Y_true")
+    pred_shapes = _label_shapes(Y_pred, "Y_pred")
     if len(pred_shapes) != len(shapes):
-        raise ValueError(f"Y_pred holds {len(pred_shapes)} examples, but Y_true holds {len(shapes)}.")
+        raise ValueError(f"Y_pred must have {len(shapes)} examples, as Y_true has, got {len(pred_shapes)}.")
     for i, (pred_shape, shape) in enumerate(zip(pred_shapes, shapes, strict=True)):
         if pred_shape != shape:
-            raise ValueError(f"Y_pred[{i}] has shape {pred_shape}, but Y_true[{i}] has shape {shape}.")
+            raise ValueError(f"Y_pred[{i}] must have shape {shape}, as Y_true[{i}] has, got {pred_shape}.")
     true = Labels(Y_true, shapes, missing_label=missing_label, name="Y_true")
     pred = Labels(Y_pred, shapes, name="Y_pred")
-    for i, (hidden, absent) in enumerate(zip(true.hidden, pred.hidden, strict=True)):
-        if (absent & ~hidden).any():
-            raise ValueError(f"Y_pred[{i}] is masked where Y_true[{i}] has a label.")
-    pred.hidden = true.hidden  # what is predicted at hidden sites does not even make a class
+    for i, (hidden, masked) in enumerate(zip(true.hidden, pred.hidden, strict=True)):
+        n_masked = np.count_nonzero(masked & ~hidden)
+        if n_masked:
+            raise ValueError(
+                f"Y_pred[{i}] must not be masked where Y_true[{i}] has a label, got {n_masked} masked sites."
+            )
+    pred.hidden = true.hidden  # predictions at hidden sites must not add classes
     classes = sorted_classes([true.classes(), pred.classes()], name="Y_true and Y_pred")
     known = [~hidden for hidden in true.hidden]
     return true.encode(classes), pred.encode(classes), known, classes, shapes
 
 
-def _confusion(Y_true, Y_pred, missing_label, sample_weight):
-    """Count labelled sites: weight by (true class, predicted class), and the classes found."""
-    true, pred, known, classes, shapes = _compared(Y_true, Y_pred, missing_label)
-    pairs = np.concatenate([(len(classes) * a + b)[k] for a, b, k in zip(true, pred, known, strict=True)])
-    weights = _site_weights(shapes, known, sample_weight)
-    counts = np.bincount(pairs, weights=weights, minlength=len(classes) ** 2)
-    return counts.reshape(len(classes), len(classes)), classes
-
-
-def _shapes(Y, name):
-    """Shapes of the labels of each example: all () for plain 1-D labels."""
+def _label_shapes(Y, name):
+    """Return the shape of the labels of each example, () for each label of a 1-D array."""
     if not hasattr(Y, "__len__") or isinstance(Y, (str, bytes)):
         raise TypeError(f"{name} must be a sequence of arrays of labels, got {type(Y).__name__}.")
     if len(Y) == 0:
-        raise ValueError(f"{name} is empty: expected at least one example.")
+        raise ValueError(f"{name} must have at least one example, got none.")
     shapes = []
     for i, labels in enumerate(Y):
         try:
             shapes.append(np.shape(labels))
         except ValueError as error:
-            raise ValueError(f"{name}[{i}] is not an array of labels: {error}") from error
+            found = type(labels).__name__
+            raise ValueError(f"{name}[{i}] must be an array of labels, got {found}: {error}") from error
     if () in shapes and any(shapes):
         i = next(i for i, shape in enumerate(shapes) if (shape == ()) != (shapes[0] == ()))
-        raise ValueError(f"{name}[{i}] has shape {shapes[i]}, but {name}[0] has shape {shapes[0]}.")
+        expected = "a single label" if shapes[0] == () else f"an array of shape {shapes[0]}"
+        raise ValueError(f"{name}[{i}] must be like {name}[0], {expected}, got shape {shapes[i]}.")
     return shapes
 
 
 def _site_weights(shapes, known, sample_weight):
-    """Repeat the weight of each example for each of its known sites, in order."""
+    """Repeat the weight of each example for each of its labelled sites."""
     weight = check_weights(sample_weight, len(shapes))
     n_known = known[0].astype(np.int64) if shapes[0] == () else [np.count_nonzero(k) for k in known]
     weights = np.repeat(weight, n_known)
     if not weights.sum() > 0:
-        raise ValueError("No site counts: every label in Y_true is hidden, or has weight 0 by sample_weight.")
+        raise ValueError("Y_true must have a labelled site with sample_weight above 0, got none.")
     return weights
 
 
-def _check_classes(classes):
+def check_classes(classes):
+    """Check that classes are sorted and distinct, and return them as an array."""
     classes = np.asarray(classes)
     if not np.array_equal(classes, np.unique(classes)):
         raise ValueError(f"classes must be sorted and distinct, got {list(classes)}.")
     return classes
 
 
-def _check_proba(proba, shape, name):
+def check_proba(proba, shape, name):
+    """Check the probabilities (..., n_classes) of one example, and return them as an array of floats."""
     proba = np.asarray(proba)
     if proba.dtype not in (np.float32, np.float64):
         proba = proba.astype(np.float64)
     if proba.shape != shape:
-        raise ValueError(f"{name} has shape {proba.shape}, expected {shape}: one probability a class.")
+        raise ValueError(f"{name} must have shape {shape}, one probability per class, got {proba.shape}.")
     if not ((proba >= 0) & (proba <= 1 + 1e-6)).all():
-        raise ValueError(f"{name} holds values that are not probabilities, between 0 and 1.")
-    if not np.allclose(proba.sum(axis=-1), 1.0, atol=1e-3):
-        raise ValueError(f"{name} holds probabilities of the classes that do not sum to 1.")
+        raise ValueError(
+            f"{name} must have probabilities between 0 and 1, got values from {proba.min()} to {proba.max()}."
+        )
+    total = proba.sum(axis=-1)
+    if not np.allclose(total, 1.0, atol=1e-3):
+        raise ValueError(
+            f"{name} must have probabilities that sum to 1 over the classes, "
+            f"got sums from {total.min()} to {total.max()}."
+        )
     return proba
 
 
 class FieldScorer(_BaseScorer):
-    """A scorer of estimators of fields, for ``scoring=`` of searches, cross-validation and callbacks.
+    """Scorer of random fields, for ``scoring=`` of searches, cross-validation and callbacks.
 
-    scikit-learn's own `make_scorer` cannot take lists of images. This one reads `missing_label` and
-    `classes_` off the estimator that it scores, also when that is the last step of a pipeline or the best
-    of a search.
+    scikit-learn's `make_scorer` does not accept lists of images. This scorer reads `missing_label` and
+    `classes_` from the estimator, or from the last step of a pipeline or the best estimator of a search.
 
     Parameters
     ----------
     score_func : callable
-        A function of this module, or one of the same signature: ``score_func(Y_true, Y_pred, *,
-        missing_label, sample_weight)``; also ``classes`` where it takes probabilities.
+        A metric of this module, or a function ``score_func(Y_true, Y_pred, *, missing_label,
+        sample_weight)``, also with ``classes`` if `response_method` is "predict_proba".
     greater_is_better : bool, default=True
-        Whether `score_func` is a score, rather than a loss, whose sign is changed.
+        Whether `score_func` is a score. If False, it is a loss and its sign is flipped.
     response_method : {"predict", "predict_proba"}, default="predict"
-        The method of the estimator that `score_func` wants the result of.
+        The method of the estimator whose result is passed to `score_func`.
 
     Examples
     --------
@@ -313,7 +339,7 @@ class FieldScorer(_BaseScorer):
         X : sequence of array-like
             Examples.
         y : sequence of array-like
-            Their labels.
+            Labels of the examples.
         sample_weight : array-like of shape (n_examples,), default=None
             Weight of every site of an example.
 
@@ -325,8 +351,8 @@ class FieldScorer(_BaseScorer):
         return self._score(None, estimator, X, y, sample_weight=sample_weight)
 
     def _score(self, method_caller, estimator, X, y_true, sample_weight=None):
-        # `method_caller` would pick a column of binary probabilities, as if they were a table.
-        field = _field_estimator(estimator)
+        # `method_caller` would select one column of binary probabilities, as of a table.
+        field = final_estimator(estimator)
         options = {"missing_label": getattr(field, "missing_label", None), "sample_weight": sample_weight}
         if self._response_method == "predict_proba":
             options["classes"] = field.classes_
@@ -340,21 +366,21 @@ class FieldScorer(_BaseScorer):
         return f"FieldScorer({self._score_func.__name__}{options})"
 
 
-def _field_estimator(estimator):
-    """Look through pipelines and searches for the estimator that knows the labels."""
+def final_estimator(estimator):
+    """Return the last step of a pipeline, the best estimator of a search, or the estimator itself."""
     if isinstance(estimator, Pipeline):
-        return _field_estimator(estimator[-1])
+        return final_estimator(estimator[-1])
     if hasattr(estimator, "best_estimator_"):
-        return _field_estimator(estimator.best_estimator_)
+        return final_estimator(estimator.best_estimator_)
     return estimator
 
 
-#: Scores by `pooled_accuracy`.
+#: Scorer by `pooled_accuracy`.
 accuracy_scorer = FieldScorer(pooled_accuracy)
-#: Scores by `mean_iou`.
+#: Scorer by `mean_iou`.
 mean_iou_scorer = FieldScorer(mean_iou)
-#: Scores by minus `log_loss`.
+#: Scorer by the negative `log_loss`.
 neg_log_loss_scorer = FieldScorer(log_loss, greater_is_better=False, response_method="predict_proba")
 
-#: All scorers, by name.
+#: All scorers by name.
 SCORERS = {"accuracy": accuracy_scorer, "mean_iou": mean_iou_scorer, "neg_log_loss": neg_log_loss_scorer}

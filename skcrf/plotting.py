@@ -1,6 +1,6 @@
-"""Displays of what a field believes about images, and of how its training went.
+"""Displays of predicted marginals of images and of the objective during a fit.
 
-As in scikit-learn, a display holds what is to be plotted, `plot` draws it, and the class methods do both.
+As in scikit-learn, a display stores the data of a plot, `plot` draws it, and the class methods do both.
 """
 
 import numpy as np
@@ -8,46 +8,45 @@ from sklearn.utils._optional_dependencies import check_matplotlib_support
 from sklearn.utils.validation import check_is_fitted
 
 from skcrf.data import Labels, as_images
-from skcrf.metrics import _check_classes, _check_proba, _field_estimator
+from skcrf.metrics import check_classes, check_proba, final_estimator
 
-# Eight colours that people with any colour vision can tell apart (Okabe and Ito), the most distant first.
+# The palette of Okabe and Ito, safe for colour-blind readers, with the most distinct colours first.
 _PALETTE = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#000000")
 _HIDDEN = {"facecolor": "0.93", "edgecolor": "0.6", "hatch": "/////", "linewidth": 0}
 
 
 class MarginalsDisplay:
-    """Images, their labels, and what is believed about them: one row an image.
+    """Display of images, labels, predictions and marginals, one row per image.
 
-    A row shows the input, the true labels if they are given, the predicted labels, with the error rate over
-    the labelled pixels, and the marginal of one class. With more than two classes it is the largest marginal
-    of each pixel, unless a class is named. Hidden labels are hatched. Make one by `from_estimator` or
-    `from_predictions`.
+    A row shows the input, the true labels if given, the predicted labels with the error rate over labelled
+    pixels, and the marginal of one class, or the largest marginal of each pixel if there are more than two
+    classes and no `target`. Hidden labels are hatched. Create it by `from_estimator` or `from_predictions`.
 
     Parameters
     ----------
     images : list of ndarray of shape (height, width, n_features)
-        Images. Three features are shown as red, green and blue; of others the first is shown.
+        Images. Three features are shown as red, green and blue; otherwise the first feature is shown.
     proba : list of ndarray of shape (height, width, n_classes)
         Marginals.
     predicted : list of ndarray of shape (height, width)
         Predicted labels, as indices of classes.
     classes : ndarray of shape (n_classes,)
-        Labels.
+        The classes.
     labels : list of ndarray of shape (height, width), default=None
-        True labels, as indices of classes, -1 where hidden; None if not known.
+        True labels, as indices of classes, -1 where hidden; None if unknown.
     target : int, default=None
-        Index of the class whose marginal is shown; None for 1 of two, or the largest marginal of more.
+        Index of the class whose marginal is shown; None for class 1 of two, or the largest marginal of more.
 
     Attributes
     ----------
     figure_ : matplotlib Figure or SubFigure
-        Where all is drawn.
+        The figure.
     axes_ : ndarray of Axes of shape (n_images, n_panels)
         The panels.
     colorbar_ : matplotlib Colorbar
-        The bar of the marginals.
+        The colour bar of the marginals.
     legend_ : matplotlib Legend
-        The colours of the labels.
+        The legend of the labels.
 
     Examples
     --------
@@ -65,22 +64,22 @@ class MarginalsDisplay:
 
     @classmethod
     def from_estimator(cls, estimator, X, Y=None, *, n_images=4, target=None, **kwargs):
-        """Predict the first images, and plot.
+        """Plot predictions of an estimator for the first images.
 
         Parameters
         ----------
         estimator : estimator
-            A fitted estimator of fields on images, or a pipeline that ends in one.
+            A fitted classifier of images, or a pipeline that ends in one.
         X : sequence of array-like of shape (height, width) or (height, width, n_features)
             Images.
         Y : sequence of array-like of shape (height, width), default=None
             True labels, masked or `missing_label` where hidden.
         n_images : int, default=4
-            How many images to show at most.
+            Largest number of images to show.
         target : label, default=None
-            The class whose marginal is shown; None for the second of two, or the largest marginal of more.
+            Class whose marginal is shown; None for the second of two, or the largest marginal of more.
         **kwargs : dict
-            Passed to `plot`: `fig` and `cmap`.
+            Parameters of `plot`: `fig` and `cmap`.
 
         Returns
         -------
@@ -89,19 +88,11 @@ class MarginalsDisplay:
         """
         check_matplotlib_support(f"{cls.__name__}.from_estimator")
         check_is_fitted(estimator)
-        field = _field_estimator(estimator)
-        X = X[:n_images]
-        return cls.from_predictions(
-            X,
-            estimator.predict_proba(X),
-            None if Y is None else Y[:n_images],
-            classes=field.classes_,
-            Y_pred=estimator.predict(X),
-            missing_label=getattr(field, "missing_label", None),
-            n_images=n_images,
-            target=target,
-            **kwargs,
-        )
+        field = final_estimator(estimator)
+        X, Y = X[:n_images], None if Y is None else Y[:n_images]
+        options = {"classes": field.classes_, "missing_label": getattr(field, "missing_label", None)}
+        options |= {"Y_pred": estimator.predict(X), "n_images": n_images, "target": target}
+        return cls.from_predictions(X, estimator.predict_proba(X), Y, **options, **kwargs)
 
     @classmethod
     def from_predictions(
@@ -117,28 +108,28 @@ class MarginalsDisplay:
         target=None,
         **kwargs,
     ):
-        """Plot predictions that are there already.
+        """Plot given predictions.
 
         Parameters
         ----------
         X : sequence of array-like of shape (height, width) or (height, width, n_features)
             Images.
         Y_proba : sequence of array-like of shape (height, width, n_classes)
-            Marginals, as `predict_proba` gives them.
+            Marginals, as returned by `predict_proba`.
         Y : sequence of array-like of shape (height, width), default=None
             True labels, masked or `missing_label` where hidden.
         classes : array-like of shape (n_classes,), default=None
-            The classes, sorted; None for 0, 1, ...
+            Sorted classes; None for 0, 1, ...
         Y_pred : sequence of array-like of shape (height, width), default=None
-            Predicted labels; None for those of the largest marginals.
+            Predicted labels; None for the labels with the largest marginals.
         missing_label : object, default=None
-            The value in `Y` that stands for a hidden label; None for none.
+            Value in `Y` that marks a hidden label; None if there is no such value.
         n_images : int, default=4
-            How many images to show at most.
+            Largest number of images to show.
         target : label, default=None
-            The class whose marginal is shown; None for the second of two, or the largest marginal of more.
+            Class whose marginal is shown; None for the second of two, or the largest marginal of more.
         **kwargs : dict
-            Passed to `plot`: `fig` and `cmap`.
+            Parameters of `plot`: `fig` and `cmap`.
 
         Returns
         -------
@@ -147,14 +138,14 @@ class MarginalsDisplay:
         """
         check_matplotlib_support(f"{cls.__name__}.from_predictions")
         if n_images < 1:
-            raise ValueError(f"n_images is {n_images}, expected at least 1.")
+            raise ValueError(f"n_images must be at least 1, got {n_images}.")
         images = as_images(X[:n_images])
         shapes = [image.shape[:2] for image in images]
-        classes = np.arange(np.shape(Y_proba[0])[-1]) if classes is None else _check_classes(classes)
+        classes = np.arange(np.shape(Y_proba[0])[-1]) if classes is None else check_classes(classes)
         if len(Y_proba[:n_images]) != len(images):
-            raise ValueError(f"Y_proba holds {len(Y_proba)} examples, but X holds {len(X)}.")
+            raise ValueError(f"Y_proba must have {len(X)} examples, as X has, got {len(Y_proba)}.")
         proba = [
-            _check_proba(p, (*shape, len(classes)), f"Y_proba[{i}]")
+            check_proba(p, (*shape, len(classes)), f"Y_proba[{i}]")
             for i, (p, shape) in enumerate(zip(Y_proba[:n_images], shapes, strict=True))
         ]
         predicted = [p.argmax(axis=2) for p in proba]
@@ -165,20 +156,22 @@ class MarginalsDisplay:
             labels = Labels(Y[:n_images], shapes, missing_label=missing_label).encode(classes)
         if target is not None:
             if target not in classes:
-                raise ValueError(f"target is {target!r}, which is not among the classes {list(classes)}.")
+                raise ValueError(f"target must be one of the classes {list(classes)}, got {target!r}.")
             target = int(np.flatnonzero(classes == target)[0])
-        parts = {"images": images, "proba": proba, "predicted": predicted, "labels": labels}
-        return cls(**parts, classes=classes, target=target).plot(**kwargs)
+        display = cls(
+            images=images, proba=proba, predicted=predicted, classes=classes, labels=labels, target=target
+        )
+        return display.plot(**kwargs)
 
     def plot(self, *, fig=None, cmap="cividis"):
-        """Draw.
+        """Draw the display.
 
         Parameters
         ----------
         fig : matplotlib Figure or SubFigure, default=None
-            Where to draw; None for a new figure of the right size.
+            Figure to draw into; None for a new one.
         cmap : str or matplotlib Colormap, default="cividis"
-            Colours of the marginals.
+            Colour map of the marginals.
 
         Returns
         -------
@@ -191,15 +184,15 @@ class MarginalsDisplay:
         cmap = colormaps[cmap] if isinstance(cmap, str) else cmap
         panels, colours = self._panels(cmap)
         self.figure_, self.axes_ = _grid(fig, self.images, len(panels))
-        # Ten points, or less where panels are so narrow that titles would meet.
+        # At most 10 points, and smaller in narrow panels, where titles would overlap.
         fontsize = min(10, 5 * self.figure_.bbox.width / self.figure_.dpi / len(panels))
         for i, axes in enumerate(self.axes_):
             for (title, arrays, style), ax in zip(panels, axes, strict=True):
                 ax.imshow(arrays[i], interpolation="nearest", **style)
                 if np.ma.is_masked(arrays[i]):
-                    ax.patch.set(**_HIDDEN)  # seen through the masked pixels
-                said = [title if i == 0 else "", self._error(i) if title == "Predicted" else ""]
-                ax.set_title(", ".join(filter(None, said)), fontsize=fontsize, pad=4)
+                    ax.patch.set(**_HIDDEN)  # visible through the masked pixels
+                texts = [title if i == 0 else "", self._error_rate(i) if title == "Predicted" else ""]
+                ax.set_title(", ".join(filter(None, texts)), fontsize=fontsize, pad=4)
         height = sum(image.shape[0] / image.shape[1] for image in self.images)
         self.colorbar_ = self.figure_.colorbar(
             self.axes_[0, -1].images[0], ax=self.axes_, aspect=18 * height, fraction=0.05, pad=0.01
@@ -210,21 +203,21 @@ class MarginalsDisplay:
         return self
 
     def _panels(self, cmap):
-        """List title, arrays and style of each column; and the colours of the labels."""
+        """Return the title, arrays and style of each column, and the colours of the labels."""
         from matplotlib.colors import ListedColormap
 
         colours = self._label_colours(cmap)
-        marginals, low, name = self._shown_marginals()
+        marginals, low, name = self._displayed_marginals()
         style = {"cmap": ListedColormap(colours), "vmin": -0.5, "vmax": len(colours) - 0.5}
-        panels = [("Input", _shown_inputs(self.images), {"cmap": "gray", "vmin": 0, "vmax": 1})]
+        panels = [("Input", _displayed_inputs(self.images), {"cmap": "gray", "vmin": 0, "vmax": 1})]
         if self.labels is not None:
             panels.append(("True labels", [np.ma.masked_less(y, 0) for y in self.labels], style))
         panels.append(("Predicted", self.predicted, style))
         panels.append((name, marginals, {"cmap": cmap, "vmin": low, "vmax": 1}))
         return panels, colours
 
-    def _shown_marginals(self):
-        """The marginals to draw, the smallest value they can have, and what to call them."""
+    def _displayed_marginals(self):
+        """Return the marginals to draw, their smallest possible value, and their title."""
         n_classes = len(self.classes)
         target = 1 if self.target is None and n_classes == 2 else self.target
         if target is None:
@@ -233,14 +226,14 @@ class MarginalsDisplay:
 
     def _label_colours(self, cmap):
         n_classes = len(self.classes)
-        if n_classes == 2:  # those of the marginals 0 and 1
+        if n_classes == 2:  # the colours of the marginals 0 and 1
             ends = [cmap(0.0), cmap(1.0)]
             return ends[::-1] if self.target == 0 else ends
         if n_classes <= len(_PALETTE):
             return list(_PALETTE[:n_classes])
         return list(cmap(np.linspace(0, 1, n_classes)))
 
-    def _error(self, i):
+    def _error_rate(self, i):
         known = self.labels is not None and self.labels[i] >= 0
         if not np.any(known):
             return ""
@@ -255,12 +248,12 @@ class MarginalsDisplay:
         ]
         if self.labels is not None and any((y < 0).any() for y in self.labels):
             handles.append(Patch(**_HIDDEN, label="hidden"))
-        where = {"loc": "outside lower center", "ncols": min(len(handles), 8)}
-        return self.figure_.legend(handles=handles, frameon=False, fontsize=fontsize, **where)
+        position = {"loc": "outside lower center", "ncols": min(len(handles), 8)}
+        return self.figure_.legend(handles=handles, frameon=False, fontsize=fontsize, **position)
 
 
 def _grid(fig, images, n_panels):
-    """Make axes without ticks: all columns equally wide, rows as high as their images need."""
+    """Make axes without ticks, with columns of equal width and rows as high as their images."""
     import matplotlib.pyplot as plt
 
     heights = np.array([image.shape[0] / image.shape[1] for image in images])
@@ -275,8 +268,8 @@ def _grid(fig, images, n_panels):
     return fig, axes
 
 
-def _shown_inputs(images):
-    """Colours, or the first feature, scaled to [0, 1] by the range of all the images."""
+def _displayed_inputs(images):
+    """Return the colours or the first feature of images, scaled to [0, 1] over all images."""
     shown = [image if image.shape[2] == 3 else image[..., 0] for image in images]
     low, high = min(image.min() for image in shown), max(image.max() for image in shown)
     if low >= 0 and high <= 1:
@@ -287,14 +280,14 @@ def _shown_inputs(images):
 
 
 class LossCurveDisplay:
-    """The objective after each iteration of a fit; several may share their axes.
+    """Display of the objective after each iteration of a fit.
 
     Parameters
     ----------
     loss_curve : array-like of shape (n_iter,)
         Values of the objective.
     name : str, default=None
-        What to call the curve in the legend; None for no legend.
+        Name of the curve in the legend; None for no legend.
 
     Attributes
     ----------
@@ -322,13 +315,13 @@ class LossCurveDisplay:
         Parameters
         ----------
         estimator : estimator
-            A fitted estimator with `loss_curve_`, or a pipeline or a search that holds one.
+            A fitted estimator with `loss_curve_`, or a pipeline or a search that contains one.
         name : str, default=None
-            What to call the curve in the legend; None for the name of the estimator's class.
+            Name of the curve in the legend; None for the name of the estimator's class.
         ax : matplotlib Axes, default=None
-            Where to draw; None for new axes.
+            Axes to draw into, which displays may share; None for new axes.
         **kwargs : dict
-            Passed to matplotlib's `plot`.
+            Parameters of matplotlib's `plot`.
 
         Returns
         -------
@@ -337,9 +330,9 @@ class LossCurveDisplay:
         """
         check_matplotlib_support(f"{cls.__name__}.from_estimator")
         check_is_fitted(estimator)
-        field = _field_estimator(estimator)
+        field = final_estimator(estimator)
         if not hasattr(field, "loss_curve_"):
-            raise TypeError(f"estimator must have a loss_curve_, but {type(field).__name__} has none.")
+            raise TypeError(f"estimator must have a loss_curve_, got {type(field).__name__} without one.")
         name = type(field).__name__ if name is None else name
         return cls.from_loss_curve(field.loss_curve_, name=name, ax=ax, **kwargs)
 
@@ -352,11 +345,11 @@ class LossCurveDisplay:
         loss_curve : array-like of shape (n_iter,)
             Values of the objective.
         name : str, default=None
-            What to call the curve in the legend; None for no legend.
+            Name of the curve in the legend; None for no legend.
         ax : matplotlib Axes, default=None
-            Where to draw; None for new axes.
+            Axes to draw into, which displays may share; None for new axes.
         **kwargs : dict
-            Passed to matplotlib's `plot`.
+            Parameters of matplotlib's `plot`.
 
         Returns
         -------
@@ -367,14 +360,14 @@ class LossCurveDisplay:
         return cls(loss_curve=loss_curve, name=name).plot(ax=ax, **kwargs)
 
     def plot(self, ax=None, **kwargs):
-        """Draw.
+        """Draw the curve.
 
         Parameters
         ----------
         ax : matplotlib Axes, default=None
-            Where to draw; None for new axes.
+            Axes to draw into, which displays may share; None for new axes.
         **kwargs : dict
-            Passed to matplotlib's `plot`.
+            Parameters of matplotlib's `plot`.
 
         Returns
         -------

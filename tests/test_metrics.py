@@ -1,4 +1,4 @@
-"""Metrics against scikit-learn's on the flattened labelled sites; scorers in scikit-learn's own machinery."""
+"""Metrics against scikit-learn's on flattened labelled sites; scorers in scikit-learn's model selection."""
 
 import pickle
 
@@ -30,7 +30,7 @@ CLASSES = {"ints": np.array([-1, 2, 7]), "strings": np.array(["grass", "sky", "t
 
 
 class Threshold(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
-    """P(class 1) of a pixel is its value, to a power; stands in for a field."""
+    """Classifier whose P(class 1) of a pixel is a power of its value, in place of a random field."""
 
     def __init__(self, power=1.0, missing_label=None):
         self.power = power
@@ -58,7 +58,7 @@ class Threshold(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
 
 
 def make_case(labels="ints", *, hide=None, seed=0):
-    """Ragged labels, predictions and probabilities, and which sites are known."""
+    """Make ragged labels, predictions and probabilities, and flatten their labelled sites."""
     rng = np.random.RandomState(seed)
     shapes = [(4, 5), (3, 3), (6, 2), (1, 4)]
     classes = CLASSES[labels]
@@ -84,7 +84,7 @@ def make_case(labels="ints", *, hide=None, seed=0):
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("hide", [None, "mask", "value"])
 @pytest.mark.parametrize("labels", list(CLASSES))
-def test_against_sklearn(labels, hide, weighted):
+def test_metrics_equal_sklearn_on_flattened_sites(labels, hide, weighted):
     given, pred, proba, flat, (true, weight, site_weight, missing, classes) = make_case(labels, hide=hide)
     ours = {"missing_label": missing, "sample_weight": weight if weighted else None}
     theirs = {"sample_weight": site_weight if weighted else None}
@@ -108,7 +108,7 @@ def test_against_sklearn(labels, hide, weighted):
     )
 
 
-def test_containers_agree():
+def test_metrics_do_not_depend_on_the_container():
     rng = np.random.RandomState(0)
     true, pred = rng.randint(3, size=(2, 4, 5, 6))
     proba = rng.dirichlet(np.ones(3), size=(4, 5, 6))
@@ -121,7 +121,7 @@ def test_containers_agree():
 
 
 @pytest.mark.parametrize("kind", [list, np.array])
-def test_plain_labels(kind):
+def test_one_label_per_example(kind):
     rng = np.random.RandomState(0)
     true, pred, weight = rng.randint(3, size=20), rng.randint(3, size=20), rng.uniform(size=20)
     proba = rng.dirichlet(np.ones(3), size=20)
@@ -141,8 +141,7 @@ def test_plain_labels(kind):
     assert_allclose(pooled_accuracy(masked, y_pred), np.mean((true == pred)[true != 2]), rtol=1e-12)
 
 
-def test_label_sequences():
-    # Labels of chains: 1-D arrays of different lengths.
+def test_label_sequences_of_different_lengths():
     assert_allclose(
         pooled_accuracy([[0, 1, 1], [1]], [[0, 1, 0], [1]], sample_weight=[1, 3]), 5 / 6, rtol=1e-12
     )
@@ -156,45 +155,80 @@ def test_log_loss_clips_like_sklearn(dtype):
     assert_allclose(expected, -np.log(np.finfo(dtype).eps) / 3, rtol=0.1)
 
 
-def test_mean_iou_leaves_out_absent_classes():
+def test_mean_iou_ignores_absent_classes():
     true, pred = [[[0, 0, 1]]], [[[0, 1, 1]]]
     assert mean_iou(true, pred, classes=[0, 1, 2]) == mean_iou(true, pred) == 0.5
-    # What is predicted at a hidden site is no class either.
+    # Predictions at hidden sites add no classes.
     assert mean_iou([[[0, -1]]], [[[0, 3]]], missing_label=-1) == 1
-    with pytest.raises(ValueError, match="none of which occurs"):
+    with pytest.raises(
+        ValueError, match=r"classes must include one that occurs in Y_true or Y_pred, got \[2, 3\]"
+    ):
         mean_iou(true, pred, classes=[2, 3])
 
 
 @pytest.mark.parametrize(
     "call, message",
     [
-        (lambda: pooled_accuracy([[[0]]], [[[0]], [[1]]]), "Y_pred holds 2 examples, but Y_true holds 1"),
+        (
+            lambda: pooled_accuracy([[[0]]], [[[0]], [[1]]]),
+            "Y_pred must have 1 examples, as Y_true has, got 2",
+        ),
         (
             lambda: pooled_accuracy([[[0]], [[0, 1]]], [[[0]], [[0]]]),
-            r"Y_pred\[1\] has shape \(1, 1\), but Y_true\[1\] has shape \(1, 2\)",
+            r"Y_pred\[1\] must have shape \(1, 2\), as Y_true\[1\] has, got \(1, 1\)",
         ),
-        (lambda: pooled_accuracy([], []), "Y_true is empty"),
-        (lambda: pooled_accuracy([0, [1]], [0, 1]), r"Y_true\[1\] has shape \(1,\), but Y_true\[0\]"),
-        (lambda: pooled_accuracy([[[0], [1, 2]]], [0]), r"Y_true\[0\] is not an array of labels"),
-        (lambda: pooled_accuracy([[[0]]], [np.ma.masked_all((1, 1), int)]), r"Y_pred\[0\] is masked"),
+        (lambda: pooled_accuracy([], []), "Y_true must have at least one example, got none"),
+        (
+            lambda: pooled_accuracy([0, [1]], [0, 1]),
+            r"Y_true\[1\] must be like Y_true\[0\], a single label, got shape \(1,\)",
+        ),
+        (
+            lambda: pooled_accuracy([[1], 0], [[1], 0]),
+            r"Y_true\[1\] must be like Y_true\[0\], an array of shape \(1,\), got shape \(\)",
+        ),
+        (lambda: pooled_accuracy([[[0], [1, 2]]], [0]), r"Y_true\[0\] must be an array of labels, got list"),
+        (
+            lambda: pooled_accuracy([[[0]]], [np.ma.masked_all((1, 1), int)]),
+            r"Y_pred\[0\] must not be masked where Y_true\[0\] has a label, got 1 masked sites",
+        ),
         (lambda: pooled_accuracy([[[-1]]], [[[0]]], missing_label=-1), "Every label in Y_true is hidden"),
         (lambda: pooled_accuracy([[[0]]], [[[0]]], sample_weight=[1, 2]), r"sample_weight has shape \(2,\)"),
         (lambda: pooled_accuracy([0, 1], [0, 1], sample_weight=[1, -2]), r"sample_weight\[1\] is -2"),
-        (lambda: pooled_accuracy([0, 1], [0, 1], sample_weight=[0, 0]), "No site counts"),
-        (lambda: log_loss([[[0]]], [], classes=[0, 1]), "Y_proba holds 0 examples"),
-        (lambda: log_loss([[[0]]], [[[[1.0]]]], classes=[0, 1]), r"Y_proba\[0\] has shape \(1, 1, 1\)"),
-        (lambda: log_loss([[[0]]], [[[[1.5, 0]]]], classes=[0, 1]), r"Y_proba\[0\] holds values"),
+        (
+            lambda: pooled_accuracy([0, 1], [0, 1], sample_weight=[0, 0]),
+            "Y_true must have a labelled site with sample_weight above 0, got none",
+        ),
+        (lambda: log_loss([[[0]]], [], classes=[0, 1]), "Y_proba must have 1 examples, as Y_true has, got 0"),
+        (
+            lambda: log_loss([[[0]]], [[[[1.0]]]], classes=[0, 1]),
+            r"Y_proba\[0\] must have shape \(1, 1, 2\), one probability per class, got \(1, 1, 1\)",
+        ),
+        (
+            lambda: log_loss([[[0]]], [[[[1.5, 0]]]], classes=[0, 1]),
+            r"Y_proba\[0\] must have probabilities between 0 and 1, got values from 0.0 to 1.5",
+        ),
+        (
+            lambda: log_loss([[[0]]], [[[[0.5, 0.25]]]], classes=[0, 1]),
+            r"Y_proba\[0\] must .* sum to 1 over the classes, got sums from 0.75 to 0.75",
+        ),
         (lambda: log_loss([[[3]]], [[[[1.0, 0]]]], classes=[0, 1]), r"Y_true\[0\] holds the label"),
         (lambda: log_loss([0], [[1.0, 0]], classes=[1, 0]), "classes must be sorted"),
-        (lambda: log_loss([[[-1]]], [[[[1.0, 0]]]], classes=[0, 1], missing_label=-1), "No site counts"),
+        (
+            lambda: log_loss([[[-1]]], [[[[1.0, 0]]]], classes=[0, 1], missing_label=-1),
+            "Y_true must have a labelled site",
+        ),
+        (
+            lambda: sequence_accuracy_score([[0]], [[0]], sample_weight=[0]),
+            "Y_true must have a labelled example with sample_weight above 0, got none",
+        ),
     ],
 )
-def test_errors(call, message):
+def test_invalid_input_is_refused(call, message):
     with pytest.raises(ValueError, match=message):
         call()
 
 
-def test_type_errors():
+def test_invalid_types_are_refused():
     with pytest.raises(TypeError, match="Y_true must be a sequence of arrays of labels, got int"):
         pooled_accuracy(3, [3])
     with pytest.raises(TypeError, match="mixes strings and numbers"):
@@ -211,7 +245,7 @@ def make_images(n=9, seed=0):
 
 
 @pytest.mark.parametrize("name", list(SCORERS))
-def test_scorers(name):
+def test_scorers_negate_losses_and_find_the_estimator(name):
     X, Y, weight = make_images()
     est = Threshold(missing_label=-1).fit(X, Y)
     scorer = pickle.loads(pickle.dumps(SCORERS[name]))
@@ -223,7 +257,7 @@ def test_scorers(name):
     }[name]()
     assert scorer(est, X, Y, weight) == scorer(est, X, Y, sample_weight=weight) == expected
     assert scorer(est, X, Y) != expected
-    # Through a pipeline and a search, where missing_label is that of the inner estimator.
+    # In a pipeline and a search, missing_label is that of the inner estimator.
     pipeline = make_pipeline(FunctionTransformer(), est)
     assert scorer(pipeline, X, Y, sample_weight=weight) == expected
     search = GridSearchCV(pipeline, {"threshold__power": [1.0]}, scoring=scorer, cv=3).fit(X, Y)
@@ -231,7 +265,7 @@ def test_scorers(name):
 
 
 @pytest.mark.parametrize("classes", CLASSES)
-def test_flat_labels_and_whole_sequences(classes, seed):
+def test_flattened_labels_and_sequence_accuracy(classes, seed):
     rng, names = np.random.default_rng(seed), CLASSES[classes]
     true = [rng.choice(names, size=n) for n in (1, 4, 2, 3, 2)]
     pred = [np.where(rng.random(len(y)) < 0.2, names[0], y) for y in true]
@@ -245,14 +279,14 @@ def test_flat_labels_and_whole_sequences(classes, seed):
     counted = weight * [not h.all() for h in hidden]
     found = sequence_accuracy_score(masked, pred, sample_weight=weight)
     assert found == pytest.approx(np.sum(right * counted) / counted.sum())
-    table = np.concatenate(true), np.concatenate(pred)  # sequences of one label
+    table = np.concatenate(true), np.concatenate(pred)  # sequences with one label
     assert sequence_accuracy_score(*table) == pytest.approx(accuracy_score(*table))
     nothing = [np.ma.masked_all_like(y) for y in true]
     with pytest.raises(ValueError, match="hidden"):
         sequence_accuracy_score(nothing, pred)
 
 
-def test_repr():
+def test_scorer_repr():
     assert repr(accuracy_scorer) == "FieldScorer(pooled_accuracy)"
     assert repr(mean_iou_scorer) == "FieldScorer(mean_iou)"
     assert repr(neg_log_loss_scorer) == (
@@ -260,7 +294,7 @@ def test_repr():
     )
 
 
-def test_model_selection():
+def test_scorers_in_cross_validation_and_search():
     X, Y, weight = make_images()
     est = Threshold(missing_label=-1)
     for scorer in SCORERS.values():
@@ -278,7 +312,7 @@ def test_model_selection():
     assert (weighted != plain).all()
 
 
-def test_metadata_routing():
+def test_scorers_with_metadata_routing():
     X, Y, weight = make_images()
     with sklearn.config_context(enable_metadata_routing=True):
         est = Threshold(missing_label=-1).set_fit_request(sample_weight=True)
@@ -289,7 +323,7 @@ def test_metadata_routing():
 
 
 @pytest.mark.parametrize("scoring, keys", [(accuracy_scorer, ["score"]), (SCORERS, list(SCORERS))])
-def test_scoring_monitor(scoring, keys):
+def test_scorers_in_scoring_monitor(scoring, keys):
     X, Y, weight = make_images()
     monitor = ScoringMonitor(scoring=scoring)
     est = Threshold(missing_label=-1).set_callbacks(monitor).fit(X, Y, sample_weight=weight)

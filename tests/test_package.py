@@ -197,7 +197,7 @@ def _documented():
     members = [cls for registry in REGISTRIES.values() for cls in registry.values()]
     for module in _modules():
         private = any(part.startswith("_") for part in module.__name__.split("."))
-        if not private and not module.__name__.startswith(_INTERNAL):
+        if not private and ".".join(module.__name__.split(".")[:2]) not in _INTERNAL:
             members += [getattr(module, name) for name in _public(module)]
     found = {}
     for member in members:

@@ -1,4 +1,4 @@
-"""Displays: what is drawn, not how it looks."""
+"""Displays: the arrays, titles and legends that they draw."""
 
 import subprocess
 import sys
@@ -24,8 +24,8 @@ def closed_figures():
     plt.close("all")
 
 
-class Known(ClassifierMixin, BaseEstimator):
-    """Has answers for given images; stands in for a field."""
+class RandomMarginals(ClassifierMixin, BaseEstimator):
+    """Classifier with random marginals, in place of a random field."""
 
     def __init__(self, n_classes=2, missing_label=None):
         self.n_classes = n_classes
@@ -48,7 +48,7 @@ class Known(ClassifierMixin, BaseEstimator):
 def make_case(n_classes=2, n_images=3, n_features=1):
     rng = np.random.RandomState(0)
     X = [rng.uniform(size=(4 + i, 5, n_features)) for i in range(n_images)]
-    est = Known(n_classes, missing_label="?").fit(X, None)
+    est = RandomMarginals(n_classes, missing_label="?").fit(X, None)
     Y = [rng.choice(est.classes_, size=x.shape[:2]) for x in X]
     return est, X, Y
 
@@ -57,10 +57,10 @@ def shown(display):
     return [[ax.images[0].get_array() for ax in row] for row in display.axes_]
 
 
-def test_binary():
+def test_panels_of_two_classes():
     est, X, Y = make_case()
     display = MarginalsDisplay.from_estimator(est, X, Y)
-    display.figure_.canvas.draw()  # lays out, and would warn of a layout that does not fit
+    display.figure_.canvas.draw()  # computes the layout, which warns if it does not fit
     assert display.axes_.shape == (3, 4)
     titles = [ax.get_title() for ax in display.axes_[0]]
     assert titles[:2] == ["Input", "True labels"] and titles[3] == "P(y = b)"
@@ -75,7 +75,7 @@ def test_binary():
     assert [text.get_text() for text in display.legend_.get_texts()] == ["a", "b"]
 
 
-def test_multiclass():
+def test_panels_of_four_classes():
     est, X, Y = make_case(n_classes=4, n_features=3)
     display = MarginalsDisplay.from_estimator(est, X, Y, n_images=2)
     assert display.axes_.shape == (2, 4)
@@ -87,16 +87,16 @@ def test_multiclass():
     assert (display.colorbar_.vmin, display.colorbar_.vmax) == (0.25, 1)
 
 
-def test_target():
+def test_target_chooses_the_marginal():
     est, X, _ = make_case(n_classes=4)
     display = MarginalsDisplay.from_estimator(est, X, target="c", n_images=1)
     assert display.axes_[0, -1].get_title() == "P(y = c)"
     assert_array_equal(shown(display)[0][-1], est.predict_proba(X)[0][..., 2])
-    with pytest.raises(ValueError, match=r"target is 'z', which is not among the classes"):
+    with pytest.raises(ValueError, match=r"target must be one of the classes \[.*\], got 'z'"):
         MarginalsDisplay.from_estimator(est, X, target="z")
 
 
-def test_target_keeps_colours_of_labels_and_marginals_together():
+def test_labels_and_marginals_have_the_same_colours():
     est, X, _ = make_case()
     for target in ("a", "b"):
         display = MarginalsDisplay.from_estimator(est, X, target=target, cmap="viridis")
@@ -105,14 +105,14 @@ def test_target_keeps_colours_of_labels_and_marginals_together():
         assert_allclose(labels.to_rgba(np.array([[index]])), marginals.to_rgba(np.array([[1.0]])), rtol=1e-12)
 
 
-def test_without_labels():
+def test_panels_without_true_labels():
     est, X, _ = make_case()
     display = MarginalsDisplay.from_estimator(est, X)
     assert [ax.get_title() for ax in display.axes_[0]] == ["Input", "Predicted", "P(y = b)"]
 
 
 @pytest.mark.parametrize("how", ["mask", "value"])
-def test_hidden_labels(how):
+def test_hidden_labels_are_hatched(how):
     est, X, Y = make_case()
     hidden = [np.zeros(y.shape, dtype=bool) for y in Y]
     hidden[0][1:3] = True
@@ -130,7 +130,7 @@ def test_hidden_labels(how):
     assert display.axes_[2, 2].get_title() == ""
 
 
-def test_from_predictions_defaults():
+def test_defaults_of_from_predictions():
     _, X, _ = make_case()
     proba = [np.full((*x.shape[:2], 2), 0.5) for x in X]
     proba[0][...] = [0.1, 0.9]
@@ -141,7 +141,7 @@ def test_from_predictions_defaults():
     assert display.axes_[1, 2].get_title() == "100.0% wrong"
 
 
-def test_many_classes_and_arrays():
+def test_many_classes_have_distinct_colours():
     X = np.random.RandomState(0).normal(size=(2, 4, 5))
     proba = np.random.RandomState(0).dirichlet(np.ones(12), size=(2, 4, 5))
     display = MarginalsDisplay.from_predictions(X, proba, Y_pred=proba.argmax(axis=3))
@@ -159,53 +159,53 @@ def test_inputs_are_scaled(n_features, scale):
         assert_allclose(images[1], X[1], rtol=1e-12)
 
 
-def test_given_figure():
+def test_display_in_a_given_figure():
     est, X, Y = make_case()
     left, right = plt.figure(figsize=(8, 4), layout="constrained").subfigures(1, 2)
     display = MarginalsDisplay.from_estimator(est, X, Y, fig=left)
     assert display.figure_ is left and not right.axes
-    # Narrow panels have small titles.
+    # Titles of narrow panels are smaller.
     narrow = display.axes_[0, 0].title.get_fontsize()
     assert narrow < MarginalsDisplay.from_estimator(est, X, Y).axes_[0, 0].title.get_fontsize()
 
 
-def test_pipeline():
+def test_display_of_a_pipeline():
     est, X, Y = make_case()
     display = MarginalsDisplay.from_estimator(make_pipeline(FunctionTransformer(), est).fit(X, Y), X, Y)
     assert_array_equal(display.classes, est.classes_)
 
 
-def test_bad_input():
+def test_invalid_input_is_refused():
     est, X, Y = make_case()
     proba = est.predict_proba(X)
     with pytest.raises(NotFittedError):
-        MarginalsDisplay.from_estimator(Known(), X)
-    with pytest.raises(ValueError, match="Y_proba holds 2 examples, but X holds 3"):
+        MarginalsDisplay.from_estimator(RandomMarginals(), X)
+    with pytest.raises(ValueError, match="Y_proba must have 3 examples, as X has, got 2"):
         MarginalsDisplay.from_predictions(X, proba[:2])
-    with pytest.raises(ValueError, match=r"Y_proba\[1\] has shape"):
+    with pytest.raises(ValueError, match=r"Y_proba\[1\] must have shape"):
         MarginalsDisplay.from_predictions(X, [proba[0], proba[0], proba[2]])
     with pytest.raises(ValueError, match=r"Y\[2\] has shape"):
         MarginalsDisplay.from_predictions(X, proba, [*Y[:2], Y[0]], classes=est.classes_)
 
 
-def test_loss_curve():
+def test_loss_curves_share_axes():
     est, X, Y = make_case()
     display = LossCurveDisplay.from_estimator(make_pipeline(FunctionTransformer(), est).fit(X, Y))
     assert_array_equal(display.line_.get_xdata(), [1, 2, 3])
     assert_array_equal(display.line_.get_ydata(), [0.9, 0.5, 0.4])
-    assert display.ax_.get_legend().get_texts()[0].get_text() == "Known"
+    assert display.ax_.get_legend().get_texts()[0].get_text() == "RandomMarginals"
     assert (display.ax_.get_xlabel(), display.ax_.get_ylabel()) == ("Iteration", "Objective")
     other = LossCurveDisplay.from_loss_curve([0.8, 0.2], name="other", ax=display.ax_, color="red")
     assert other.ax_ is display.ax_ and other.figure_ is display.figure_
     assert other.line_.get_color() == "red"
-    assert [text.get_text() for text in other.ax_.get_legend().get_texts()] == ["Known", "other"]
+    assert [text.get_text() for text in other.ax_.get_legend().get_texts()] == ["RandomMarginals", "other"]
     assert LossCurveDisplay.from_loss_curve([0.8, 0.2]).ax_.get_legend() is None
 
 
-def test_loss_curve_needs_one():
+def test_loss_curve_of_estimator_without_one_is_refused():
     with pytest.raises(NotFittedError):
-        LossCurveDisplay.from_estimator(Known())
-    with pytest.raises(TypeError, match="must have a loss_curve_, but FunctionTransformer has none"):
+        LossCurveDisplay.from_estimator(RandomMarginals())
+    with pytest.raises(TypeError, match="must have a loss_curve_, got FunctionTransformer without one"):
         LossCurveDisplay.from_estimator(FunctionTransformer().fit([[1.0]]))
 
 

@@ -26,6 +26,7 @@ from skcrf.data.labels import (
 )
 from skcrf.data.readers import BaseReader, Example, Topology, as_image, as_images, as_numbers, as_rows
 from skcrf.data.sequences import ChainTopology, SequenceReader, as_dictionaries, check_named, has_names
+from skcrf.data.sites import SiteReader
 
 __all__ = [
     "EDGE_FEATURES",
@@ -45,6 +46,7 @@ __all__ = [
     "MeshTopology",
     "Outline",
     "SequenceReader",
+    "SiteReader",
     "Source",
     "Topology",
     "any_lazy",

@@ -1,7 +1,8 @@
-"""Labelled images: generators, which every example, test and benchmark can use, and lazy loading."""
+"""Generators of labelled images, and lazy loading."""
 
-from skcrf.datasets.figures import make_binary_denoising, make_potts
-from skcrf.datasets.lazy import LazyImages
+from skcrf.datasets.denoising import make_binary_denoising
+from skcrf.datasets.lazy_images import LazyImages
+from skcrf.datasets.potts import make_potts
 from skcrf.datasets.snakes import make_snakes
 from skcrf.datasets.textures import make_texture_defects
 

@@ -1,4 +1,4 @@
-"""What generators of images have in common."""
+"""Helpers of the generators of images."""
 
 from numbers import Integral
 
@@ -15,12 +15,12 @@ def check_size(n_images, shape):
     return shape
 
 
-def standardised(field):
-    return (field - field.mean()) / (field.std() or 1.0)
+def standardize(values):
+    return (values - values.mean()) / (values.std() or 1.0)
 
 
-def turned(size, rng):
-    """Coordinates (along, across), in units of the shorter side, about a random centre and direction."""
+def rotated_coordinates(size, rng):
+    """Return pixel coordinates relative to a random centre and axis, in units of the shorter side."""
     height, width = size
     down, right = np.mgrid[:height, :width] + 0.5
     down, right = down - rng.uniform(0.15, 0.85) * height, right - rng.uniform(0.15, 0.85) * width

@@ -1,4 +1,4 @@
-"""Snakes on grids."""
+"""Images of snakes."""
 
 from numbers import Integral
 
@@ -7,27 +7,27 @@ from sklearn.utils import check_random_state, check_scalar
 
 
 def make_snakes(n_images=20, length=10, *, random_state=None):
-    """Make pictures of snakes, whose parts can only be told along the snake.
+    """Generate images of snakes, whose labels depend on distant pixels.
 
-    A snake of `length` cells wanders over a grid and never crosses itself. Each cell shows in which direction
-    the snake went on; the last one shows any. The labels count the cells. A cell and its neighbours tell the
-    head and perhaps the tail; for the rest, a model has to count along edges whose weights depend on what
-    both ends show. After the data of Nowozin et al., "Decision Tree Fields", ICCV 2011.
+    A snake is a path of `length` cells on a grid that never crosses itself. Each cell shows the direction to
+    the next cell; the last one shows a random direction. The labels number the cells. Only the first and the
+    last cells can be labelled from their neighbours; for the others a model has to count along edges whose
+    weights depend on the features of both ends. After Nowozin et al., "Decision Tree Fields", ICCV 2011.
 
     Parameters
     ----------
     n_images : int, default=20
         Number of images.
     length : int, default=10
-        Number of cells of a snake.
+        Number of cells per snake.
     random_state : int, RandomState instance or None, default=None
-        Seed.
+        Seed of the random numbers.
 
     Returns
     -------
     X : list of ndarray of shape (height, width, 5)
-        What each cell shows, one-hot: right, down, left, up, or nothing. Images differ in size, and have one
-        empty row or column on each side of the snake.
+        Direction shown by each cell, one-hot: right, down, left, up, or none. Images differ in size, and have
+        one empty row or column on each side of the snake.
     Y : list of ndarray of shape (height, width)
         1 to `length` along the snake, 0 elsewhere, int64.
 
@@ -63,10 +63,10 @@ _STEPS = np.array([[0, 1], [1, 0], [0, -1], [-1, 0]])
 
 
 def _walk(length, rng):
-    """Draw the steps of a walk through as many different cells; the last step is shown, but not made."""
+    """Draw the steps of a self-avoiding walk; the last step is shown but not taken."""
     while True:
         steps = rng.randint(len(_STEPS), size=length)
-        # A step back is turned into one ahead, which leaves few walks that cross themselves.
+        # Replacing steps back by steps ahead leaves few walks that cross themselves.
         for i in range(1, length - 1):
             steps[i] = steps[i - 1] if steps[i] == (steps[i - 1] + 2) % len(_STEPS) else steps[i]
         cells = np.cumsum(_STEPS[steps[:-1]], axis=0)

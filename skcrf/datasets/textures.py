@@ -1,4 +1,4 @@
-"""Textures with defects."""
+"""Textures with defects and weak labels."""
 
 from numbers import Real
 
@@ -6,17 +6,16 @@ import numpy as np
 from scipy import ndimage
 from sklearn.utils import check_random_state, check_scalar
 
-from skcrf.datasets._drawing import check_size, standardised, turned
+from skcrf.datasets._drawing import check_size, rotated_coordinates, standardize
 
 
 def make_texture_defects(
     n_images=24, shape=(64, 64), contrast=2.5, defective=0.75, slack=1.7, random_state=None
 ):
-    """Draw textures with small defects, and coarse ellipses around these.
+    """Generate textures with small defects and coarse ellipses around them as weak labels.
 
-    The texture is noise with a direction and a grain, the same in all images. A defect is a curved scratch or
-    a blot, brighter than the texture in one half of the images and darker in the other, and takes a small
-    part of its ellipse. The ellipses are what a hasty expert draws: somewhere in here.
+    The texture is oriented noise of the same orientation in all images. A defect is a curved scratch or a
+    spot, alternately brighter and darker than the texture, and covers a small part of its ellipse.
 
     Parameters
     ----------
@@ -25,18 +24,18 @@ def make_texture_defects(
     shape : tuple of int, default=(64, 64)
         Height and width.
     contrast : float, default=2.5
-        By how many standard deviations of the texture a defect differs from it.
+        Brightness of defects in standard deviations of the texture.
     defective : float, default=0.75
-        Share of the images that have a defect; those without come last.
+        Fraction of images with a defect; images without come last.
     slack : float, default=1.7
-        How much larger an ellipse is than one that just holds its defect, at least 1.
+        Size of an ellipse relative to the smallest one that contains the defect, at least 1.
     random_state : int, RandomState instance or None, default=None
-        Seed.
+        Seed of the random numbers.
 
     Returns
     -------
     X : ndarray of shape (n_images, height, width)
-        Images, of mean 0 and standard deviation 1 but for the defects.
+        Images; without the defects they have mean 0 and standard deviation 1.
     Y_weak : ndarray of shape (n_images, height, width)
         1 inside the ellipse of a defect, 0 elsewhere; int64.
     Y : ndarray of shape (n_images, height, width)
@@ -57,12 +56,12 @@ def make_texture_defects(
     X = np.stack([_texture((height, width), rng) for _ in range(n_images)])
     weak, Y = np.zeros((2, n_images, height, width), dtype=np.int64)
     for i in range(round(defective * n_images)):
-        along, across = turned((height, width), rng)
+        along, across = rotated_coordinates((height, width), rng)
         reach, thickness = rng.uniform(0.12, 0.2), rng.uniform(0.02, 0.04)
         if rng.uniform() < 0.5:  # a scratch
             bend = rng.uniform(-2.0, 2.0) * (along**2 - reach**2 / 3)
             defect, extent = (np.abs(along) < reach) & (np.abs(across - bend) < thickness), 0.07
-        else:  # a blot
+        else:  # a spot
             reach, extent = reach / 2, rng.uniform(0.05, 0.08)
             defect = np.hypot(along / reach, across / extent) < 1
         Y[i] = defect
@@ -75,11 +74,11 @@ def make_texture_defects(
 
 
 def _texture(size, rng):
-    """Draw noise with grains that are longer in one direction, and some fine noise on top."""
-    around = 3 * max(size) // 2 + 8  # all that an image can see when it is turned
-    noise = rng.normal(size=(around, around))
+    """Draw noise that is smoother in one direction, and add some white noise."""
+    side = 3 * max(size) // 2 + 8  # covers the image after the rotation
+    noise = rng.normal(size=(side, side))
     grain = ndimage.gaussian_filter(noise, (0.7, 2.0)) - ndimage.gaussian_filter(noise, (3.0, 5.0))
-    top, left = ((around - side) // 2 for side in size)
+    top, left = ((side - length) // 2 for length in size)
     grain = ndimage.rotate(grain, 30, reshape=False)[top : top + size[0], left : left + size[1]]
-    grain = standardised(grain)
-    return standardised(grain + 0.3 * rng.normal(size=size))
+    grain = standardize(grain)
+    return standardize(grain + 0.3 * rng.normal(size=size))

@@ -1,6 +1,7 @@
-"""Transformers of examples: what scikit-learn does to rows, done to pixels, items and nodes."""
+"""Transformers of the pixels of images, the items of sequences and the nodes of graphs."""
 
 from skcrf.preprocessing.fourier import FourierFeatures
-from skcrf.preprocessing.wise import PixelWise, SiteWise
+from skcrf.preprocessing.pixel_wise import PixelWise
+from skcrf.preprocessing.site_wise import SiteWise
 
 __all__ = ["FourierFeatures", "PixelWise", "SiteWise"]

@@ -1,4 +1,4 @@
-"""Waves of the features of pixels."""
+"""Fourier features of pixels."""
 
 from numbers import Integral, Real
 
@@ -7,32 +7,32 @@ from sklearn.utils import check_scalar
 from sklearn.utils.validation import _check_feature_names_in, check_is_fitted
 
 from skcrf.data import ImageReader
-from skcrf.preprocessing._base import BaseSiteTransformer, is_rows
+from skcrf.preprocessing._base import BaseSiteTransformer, has_table_rows
 
 
 class FourierFeatures(BaseSiteTransformer):
-    """Expand the features of a pixel by sines and cosines of their sums.
+    """Sines and cosines of the sums of the features of a pixel.
 
-    For the features s of a pixel, these are ``sin(c . s)`` and ``cos(c . s)`` for all binary vectors c, as in
-    D13 section 8.3: from n features to 2 * 2**n. RGB and two positions make 64.
+    The features s of a pixel become ``sin(c . s)`` and ``cos(c . s)`` for all binary vectors c, as in D13
+    section 8.3: n features become 2 * 2**n. RGB and two positions make 64.
 
     Parameters
     ----------
     position : bool, default=True
-        Whether the vertical and the horizontal position of the pixel, from 0 to 1, are two more features.
-        Rows of a table have none.
+        Whether the row and the column of the pixel, scaled to [0, 1], are two more features. Ignored for
+        tables, which have no positions.
     scale : float, default=1.0
-        What features and positions are multiplied by: the larger, the finer the waves. They should be of
-        about unit size before.
+        Factor of features and positions; larger values give higher frequencies. Features should be of about
+        unit size.
     max_features : int, default=4096
-        Largest number of features to make. More is refused, for they double with each feature.
+        Largest number of output features. More raise an error, since each feature doubles their number.
 
     Attributes
     ----------
     position_ : bool
-        Whether positions are used: `position`, but False after a fit to a table.
+        Whether positions are used: `position`, or False after a fit to a table.
     n_features_in_ : int
-        Number of features of a pixel.
+        Number of features per pixel.
     feature_names_in_ : ndarray of shape (`n_features_in_`,)
         Names of the features, if fitted to a table whose column names are all strings.
 
@@ -45,7 +45,7 @@ class FourierFeatures(BaseSiteTransformer):
     [(2, 4, 64), (3, 5, 64)]
     """
 
-    _reads = ImageReader()
+    _unfitted_reader = ImageReader()
 
     def __init__(self, position=True, scale=1.0, max_features=4096):
         self.position = position
@@ -55,18 +55,20 @@ class FourierFeatures(BaseSiteTransformer):
     def _fit_examples(self, examples):
         check_scalar(self.scale, "scale", Real)
         check_scalar(self.max_features, "max_features", Integral, min_val=2)
-        position = bool(self.position) and not is_rows(examples[0])
+        position = bool(self.position) and not has_table_rows(examples[0])
         n_features = self.n_features_in_ + 2 * position
         if n_features + 1 > np.log2(self.max_features):
             raise ValueError(
-                f"X has {self.n_features_in_} features a pixel{', and 2 positions' * position}, which would "
-                f"make 2 * 2**{n_features} features, more than max_features={self.max_features}."
+                f"max_features must be at least 2 * 2**{n_features} for {self.n_features_in_} features per "
+                f"pixel{' and 2 positions' * position}, got {self.max_features}. Use fewer features."
             )
         self.position_ = position
 
     def _transform_rows(self, example):
-        if self.position_ and is_rows(example):
-            raise ValueError("X is a table, without positions, but fit saw images: set position=False.")
+        if self.position_ and has_table_rows(example):
+            raise ValueError(
+                "X must be images, as in fit, got a table without positions. Set position=False."
+            )
         rows = example.X
         if self.position_:
             rows = np.concatenate([rows, _positions(*example.shape).astype(rows.dtype)], axis=1)
@@ -74,17 +76,17 @@ class FourierFeatures(BaseSiteTransformer):
         return np.concatenate([np.sin(angles), np.cos(angles)], axis=1)
 
     def get_feature_names_out(self, input_features=None):
-        """Name the features of a transformed pixel.
+        """Get the names of the output features.
 
         Parameters
         ----------
         input_features : array-like of str, default=None
-            Names of the features; None for those seen in fit, or x0, x1, ...
+            Names of the input features; None for those seen in fit, or x0, x1, ...
 
         Returns
         -------
-        names : ndarray of str
-            One name a feature, such as "sin(x0 + row)".
+        feature_names_out : ndarray of str
+            One name per output feature, such as "sin(x0 + row)".
         """
         check_is_fitted(self)
         names = [*_check_feature_names_in(self, input_features), *["row", "column"] * self.position_]
@@ -92,7 +94,7 @@ class FourierFeatures(BaseSiteTransformer):
             " + ".join(name for name, used in zip(names, c, strict=True) if used) or "0"
             for c in _binary_vectors(len(names)).T
         ]
-        return np.array([f"{wave}({total})" for wave in ("sin", "cos") for total in sums], dtype=object)
+        return np.array([f"{name}({total})" for name in ("sin", "cos") for total in sums], dtype=object)
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
@@ -101,11 +103,11 @@ class FourierFeatures(BaseSiteTransformer):
 
 
 def _binary_vectors(n):
-    """All binary vectors of length n, as the columns of a matrix (n, 2**n)."""
+    """Return all binary vectors of length n as the columns of a matrix (n, 2**n)."""
     return np.arange(2**n) >> np.arange(n)[:, None] & 1
 
 
 def _positions(height, width):
-    """Vertical and horizontal position of each pixel, from 0 to 1: (height * width, 2)."""
+    """Return the row and the column of each pixel, scaled to [0, 1]: (height * width, 2)."""
     grid = np.meshgrid(np.linspace(0, 1, height), np.linspace(0, 1, width), indexing="ij")
     return np.stack(grid, axis=2).reshape(-1, 2)

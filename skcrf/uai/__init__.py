@@ -1,4 +1,4 @@
-"""Models, evidence and solutions in the files of the UAI competitions."""
+"""Models, evidence and solutions in the file formats of the UAI competitions."""
 
 from skcrf.uai._files import (
     Model,
@@ -10,7 +10,7 @@ from skcrf.uai._files import (
     write_model,
     write_solution,
 )
-from skcrf.uai._solving import TASKS, solve
+from skcrf.uai._tasks import TASKS, solve
 from skcrf.uai._tokens import UAIError
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""Solve a model from the command line: ``python -m skcrf.uai MODEL --task MAR`` prints a solution file."""
+"""Command line: ``python -m skcrf.uai MODEL --task MAR`` solves a task and prints a solution file."""
 
 import argparse
 import sys
@@ -9,71 +9,71 @@ from skcrf.inference import INFERENCE
 from skcrf.uai import TASKS, read_evidence, read_model, read_query, solve
 from skcrf.uai._files import format_solution
 
-# What a parameter is, what to say of it, and its value where it is not given: methods run to convergence.
+# Type, help and default of the options that set parameters of the inference.
 _OPTIONS = {
-    "max_iter": (int, "iterations at most", 1000),
-    "tol": (float, "changes of messages or marginals below which to stop", 1e-6),
-    "damping": (float, "share of the old message that is kept", None),
-    "max_memory": (float, "bytes that exact inference may take", None),
+    "max_iter": (int, "largest number of iterations", 1000),
+    "tol": (float, "tolerance on changes of messages or marginals", 1e-6),
+    "damping": (float, "weight of the old message", None),
+    "max_memory": (float, "memory limit of exact inference in bytes", None),
 }
 
 
 def main(arguments=None):
-    """Solve a model and print the answer.
+    """Solve a task and print the solution.
 
     Parameters
     ----------
     arguments : list of str, default=None
-        What follows the name of the program; None for those of the command line.
+        Arguments of the program; None for those of the command line.
 
     Returns
     -------
     status : int
-        0, or 1 where there is no answer.
+        0, or 1 after an error.
     """
-    given = _parser().parse_args(arguments)
+    args = _parser().parse_args(arguments)
     try:
-        with warnings.catch_warnings(record=True) as told:
+        with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
-            text = format_solution(_solution(given))
-    except (ValueError, OSError) as problem:
-        sys.stderr.write(f"error: {problem}\n")
+            text = format_solution(_solve(args))
+    except (ValueError, OSError) as error:
+        sys.stderr.write(f"error: {error}\n")
         return 1
-    for warning in told:
+    for warning in caught:
         sys.stderr.write(f"warning: {warning.message}\n")
     try:
         sys.stdout.write(text)
         sys.stdout.flush()
-    except OSError as problem:  # a full disk, or a reader that has gone
-        sys.stderr.write(f"error: the solution was not written: {problem}\n")
-        sys.stdout = None  # it would be written again at the end
+    except OSError as error:  # a full disk or a closed pipe
+        sys.stderr.write(f"error: The solution was not written: {error}\n")
+        sys.stdout = None  # Python would try to flush it again at exit
         return 1
     return 0
 
 
 def _parser():
     parser = argparse.ArgumentParser(prog="python -m skcrf.uai", description=__doc__)
-    parser.add_argument("model", help="file of the model, .uai or .uai.gz")
-    parser.add_argument("--evidence", help="file of the evidence")
+    parser.add_argument("model", help="model file, .uai or .uai.gz")
+    parser.add_argument("--evidence", help="evidence file")
     parser.add_argument("--task", required=True, choices=list(TASKS))
-    parser.add_argument("--query", help="file of the variables that MMAP asks for")
+    parser.add_argument("--query", help="query file of the task MMAP")
     parser.add_argument("--inference", default="exact", choices=list(INFERENCE))
-    for name, (kind, text, value) in _OPTIONS.items():
-        usual = "" if value is None else f" (default: {value:g})"
-        text = f"{text}, for methods with that{usual}"
-        parser.add_argument(f"--{name.replace('_', '-')}", type=kind, default=value, help=text)
+    for name, (kind, text, default) in _OPTIONS.items():
+        default_text = "" if default is None else f" (default: {default:g})"
+        text = f"{text}, for methods with this parameter{default_text}"
+        parser.add_argument(f"--{name.replace('_', '-')}", type=kind, default=default, help=text)
     return parser
 
 
-def _solution(given):
-    known = INFERENCE[given.inference]().get_params()
-    asked = {name: getattr(given, name) for name in _OPTIONS}
-    parameters = {name: value for name, value in asked.items() if name in known and value is not None}
-    inference = resolve(INFERENCE, INFERENCE[given.inference](**parameters), name="inference")
-    model = read_model(given.model)
-    evidence = None if given.evidence is None else read_evidence(given.evidence, model)
-    query = None if given.query is None else read_query(given.query, model)
-    return solve(model, given.task, inference, evidence=evidence, query=query)
+def _solve(args):
+    parameters = INFERENCE[args.inference]().get_params()
+    options = {name: getattr(args, name) for name in _OPTIONS}
+    options = {name: value for name, value in options.items() if name in parameters and value is not None}
+    inference = resolve(INFERENCE, INFERENCE[args.inference](**options), name="inference")
+    model = read_model(args.model)
+    evidence = None if args.evidence is None else read_evidence(args.evidence, model)
+    query = None if args.query is None else read_query(args.query, model)
+    return solve(model, args.task, inference, evidence=evidence, query=query)
 
 
 if __name__ == "__main__":

@@ -1,11 +1,12 @@
-"""Reading and writing: models, evidence, queries and solutions.
+"""Reading and writing of models, evidence, queries and solutions.
 
-A model is a preamble (its kind, the number of variables, their cardinalities, the variables of each function)
-and then, for each function, the number of its entries and the entries, the last variable changing fastest.
-Words are separated by any white space. Files may be compressed by gzip.
+A model file has a preamble (kind, number of variables, their cardinalities, the variables of each function)
+and then, for each function, the number of entries and the entries, where the last variable changes fastest.
+Words are separated by white space. Files may be compressed by gzip.
 """
 
 import gzip
+import math
 from pathlib import Path
 from typing import NamedTuple
 
@@ -14,24 +15,24 @@ import numpy as np
 from skcrf.graph import clamp, factor_potentials, from_factors
 from skcrf.uai._tokens import Tokens, UAIError
 
-KINDS = ("MARKOV", "BAYES")
-#: Task of a solution, by the first word of its file.
-_NAMES = {"PR": "PR", "MAR": "MAR", "BEL": "MAR", "MAP": "MAP", "MPE": "MAP", "MMAP": "MMAP"}
+_KINDS = ("MARKOV", "BAYES")
+#: Task of a solution file by its first word.
+_TASK_NAMES = {"PR": "PR", "MAR": "MAR", "BEL": "MAR", "MAP": "MAP", "MPE": "MAP", "MMAP": "MMAP"}
 
 
 class Model(NamedTuple):
-    """A model as its file has it.
+    """Model of a UAI file.
 
     Attributes
     ----------
     kind : {"MARKOV", "BAYES"}
-        What the file says it is; in a Bayesian network the last variable of a function is the child.
+        Kind of the model. In a Bayesian network the last variable of a function is the child.
     cards : ndarray of shape (n_variables,)
         Number of states of each variable.
     scopes : list of ndarray
         The variables of each function.
     tables : list of ndarray
-        The values of each function, of the shape of its variables' cardinalities: not their logarithms.
+        The values of each function, not their logarithms, with one axis per variable.
     """
 
     kind: str
@@ -40,41 +41,41 @@ class Model(NamedTuple):
     tables: list
 
     def potentials(self, evidence=None):
-        """Make what inference takes.
+        """Compute the graph and the potentials for an inference method.
 
         Parameters
         ----------
         evidence : ndarray of shape (n_variables,), default=None
-            The state of each variable that is known, -1 elsewhere.
+            The state of each observed variable, -1 elsewhere.
 
         Returns
         -------
         graph : FactorGraph
-            The structure: a node for each variable, a factor for each function.
+            The structure, with one node per variable and one factor per function.
         theta : Potentials
-            Logarithms of the tables; states that the evidence excludes are forbidden.
+            Logarithms of the tables; states that the evidence excludes have potential -inf.
         """
         graph = from_factors(self.cards, self.scopes)
         with np.errstate(divide="ignore"):
             theta = factor_potentials(graph, [np.log(table) for table in self.tables])
-        return graph, theta if evidence is None else clamp(theta, self._checked(evidence))
+        return graph, theta if evidence is None else clamp(theta, self._check_evidence(evidence))
 
-    def _checked(self, evidence):
+    def _check_evidence(self, evidence):
         evidence = np.asarray(evidence)
         if evidence.shape != self.cards.shape or evidence.dtype.kind not in "iu":
             raise ValueError(
-                f"evidence has shape {evidence.shape} and dtype {evidence.dtype}, expected whole numbers for "
-                f"{len(self.cards)} variables, -1 where it is not known."
+                f"evidence must be an integer array of shape {self.cards.shape}, -1 where not observed, "
+                f"got shape {evidence.shape} and dtype {evidence.dtype}."
             )
         wrong = (evidence < -1) | (evidence >= self.cards)
         if wrong.any():
             i = int(np.argmax(wrong))
-            raise ValueError(f"evidence[{i}] is {evidence[i]}, expected -1 or a state below {self.cards[i]}.")
+            raise ValueError(f"evidence[{i}] must be -1 or a state below {self.cards[i]}, got {evidence[i]}.")
         return evidence
 
 
 class Solution(NamedTuple):
-    """The answer to a task.
+    """Solution of a task.
 
     Attributes
     ----------
@@ -82,7 +83,7 @@ class Solution(NamedTuple):
         The task.
     value : float, list of ndarray, ndarray or dict
         PR: log10 of the partition function, or of the probability of the evidence. MAR: the marginals of each
-        variable. MAP: the state of each variable. MMAP: the state of each variable of the query, by number.
+        variable. MAP: the state of each variable. MMAP: a dict from variables of the query to states.
     """
 
     task: str
@@ -90,7 +91,7 @@ class Solution(NamedTuple):
 
 
 def read_model(path):
-    """Read a model.
+    """Read a model file.
 
     Parameters
     ----------
@@ -103,45 +104,45 @@ def read_model(path):
         The model.
     """
     tokens = Tokens(path)
-    kind = tokens.word("MARKOV or BAYES").upper()
-    if kind not in KINDS:
+    kind = tokens.read_word("MARKOV or BAYES").upper()
+    if kind not in _KINDS:
         raise tokens.error("MARKOV or BAYES", back=1)
-    n_variables = tokens.whole("the number of variables")
-    # Every state of a variable has its entries, so that there are no more states than words.
-    states = "the number of states of a variable, at least 1 and not more than the file has words"
-    cards = tokens.wholes(n_variables, states, least=1, most=len(tokens.words))
-    n_functions = tokens.whole("the number of functions")
-    tokens.need(n_functions, "the number of variables of a function")
-    scopes = [_scope(tokens, n_variables) for _ in range(n_functions)]
-    tables = [_table(tokens, [cards[i] for i in scope]) for scope in scopes]
-    tokens.end()
+    n_variables = tokens.read_int("the number of variables")
+    # Each state has at least one entry in the file.
+    states = "the number of states of a variable, at least 1 and at most the number of words in the file"
+    cards = tokens.read_ints(n_variables, states, minimum=1, maximum=len(tokens.words))
+    n_functions = tokens.read_int("the number of functions")
+    tokens.require(n_functions, "the number of variables of a function")
+    scopes = [_read_scope(tokens, n_variables) for _ in range(n_functions)]
+    tables = [_read_table(tokens, [cards[i] for i in scope]) for scope in scopes]
+    tokens.check_end()
     scopes = [np.array(scope, dtype=np.int64) for scope in scopes]
     return Model(kind, np.array(cards, dtype=np.int64), scopes, tables)
 
 
-def _scope(tokens, n_variables):
-    size = tokens.whole("the number of variables of a function")
-    scope = tokens.wholes(size, f"a variable below {n_variables}", most=n_variables - 1)
+def _read_scope(tokens, n_variables):
+    size = tokens.read_int("the number of variables of a function")
+    scope = tokens.read_ints(size, f"a variable below {n_variables}", maximum=n_variables - 1)
     if len(set(scope)) < size:
-        raise tokens.error("variables that differ within a function", back=1)
+        raise tokens.error("distinct variables of a function", back=1)
     return scope
 
 
-def _table(tokens, shape):
-    size = 1
-    for card in shape:  # of any size: whole numbers of Python do not overflow
-        size *= card
-    tokens.whole(f"the number of entries of a function, {size} by its variables", least=size, most=size)
-    return tokens.floats(size, "an entry of a function, finite and not negative", least=0.0).reshape(shape)
+def _read_table(tokens, shape):
+    size = math.prod(shape)  # of Python integers, which do not overflow
+    expected = f"the number of entries of a function, {size} for its variables"
+    tokens.read_int(expected, minimum=size, maximum=size)
+    values = tokens.read_floats(size, "an entry of a function, finite and non-negative", minimum=0.0)
+    return values.reshape(shape)
 
 
 def write_model(path, model):
-    """Write a model so that reading it gives the very same numbers.
+    """Write a model file, from which `read_model` restores the exact numbers.
 
     Parameters
     ----------
     path : str or Path
-        The file; compressed if its name ends in .gz.
+        The file, compressed if its name ends in .gz.
     model : Model
         The model.
     """
@@ -162,61 +163,61 @@ def _write(path, text):
 
 
 def read_evidence(path, model, *, sample=0):
-    """Read evidence.
+    """Read an evidence file.
 
-    The file has the number of known variables and then each of them with its state. A number of samples may
-    come first. An empty file is no evidence.
+    The file has the number of observed variables, then each of them with its state. A number of samples may
+    come first. An empty file means no evidence.
 
     Parameters
     ----------
     path : str or Path
         The file.
     model : Model
-        The model that it belongs to.
+        The model that the file belongs to.
     sample : int, default=0
-        Which sample to take, where there are several.
+        Index of the sample to read, if there are several.
 
     Returns
     -------
     evidence : ndarray of shape (n_variables,)
-        The state of each known variable, -1 elsewhere.
+        The state of each observed variable, -1 elsewhere.
     """
     tokens = Tokens(path)
     if not len(tokens):
         return np.full(len(model.cards), -1)
-    first = tokens.whole("the number of known variables, or of samples")
+    first = tokens.read_int("the number of observed variables or of samples")
     if len(tokens) == 2 * first and len(set(tokens.words[1::2])) == first:
-        tokens.at, n_samples = 0, 1
+        tokens.position, n_samples = 0, 1
     else:
         n_samples = first
-        tokens.need(n_samples, "the number of known variables of a sample")
-    samples = [_sample(tokens, model.cards) for _ in range(n_samples)]
-    tokens.end()
+        tokens.require(n_samples, "the number of observed variables of a sample")
+    samples = [_read_sample(tokens, model.cards) for _ in range(n_samples)]
+    tokens.check_end()
     if not 0 <= sample < max(n_samples, 1):
-        raise ValueError(f"sample={sample}, but {path} has {n_samples} samples.")
+        raise ValueError(f"sample must be the index of one of {n_samples} samples in {path}, got {sample}.")
     return samples[sample] if samples else np.full(len(model.cards), -1)
 
 
-def _sample(tokens, cards):
-    known = np.full(len(cards), -1)
-    for _ in range(tokens.whole("the number of known variables", most=len(cards))):
-        variable = tokens.whole(f"a variable below {len(cards)}", most=len(cards) - 1)
-        state = tokens.whole(f"a state below {cards[variable]}", most=int(cards[variable]) - 1)
-        if known[variable] not in (-1, state):
-            raise tokens.error(f"the state {known[variable]} of variable {variable}, as before", back=1)
-        known[variable] = state
-    return known
+def _read_sample(tokens, cards):
+    evidence = np.full(len(cards), -1)
+    for _ in range(tokens.read_int("the number of observed variables", maximum=len(cards))):
+        variable = tokens.read_int(f"a variable below {len(cards)}", maximum=len(cards) - 1)
+        state = tokens.read_int(f"a state below {cards[variable]}", maximum=int(cards[variable]) - 1)
+        if evidence[variable] not in (-1, state):
+            raise tokens.error(f"the state {evidence[variable]} of variable {variable}, as before", back=1)
+        evidence[variable] = state
+    return evidence
 
 
 def read_query(path, model):
-    """Read the variables of which the most probable states are asked for, by MMAP.
+    """Read the query file of an MMAP task: the variables to maximise over.
 
     Parameters
     ----------
     path : str or Path
-        The file: the number of variables, then the variables.
+        The file, with the number of variables and then the variables.
     model : Model
-        The model that it belongs to.
+        The model that the file belongs to.
 
     Returns
     -------
@@ -224,16 +225,16 @@ def read_query(path, model):
         The variables, in the order of the file.
     """
     tokens, n_variables = Tokens(path), len(model.cards)
-    size = tokens.whole("the number of variables of the query", most=n_variables)
-    query = tokens.wholes(size, f"a variable below {n_variables}", most=n_variables - 1)
+    size = tokens.read_int("the number of variables of the query", maximum=n_variables)
+    query = tokens.read_ints(size, f"a variable below {n_variables}", maximum=n_variables - 1)
     if len(set(query)) < size:
-        raise tokens.error("variables that differ", back=1)
-    tokens.end()
+        raise tokens.error("distinct variables", back=1)
+    tokens.check_end()
     return np.array(query, dtype=np.int64)
 
 
 def read_solution(path):
-    """Read the answer to a task; of several, separated by -BEGIN-, the last one.
+    """Read a solution file; of several solutions, separated by -BEGIN-, the last one.
 
     Parameters
     ----------
@@ -243,49 +244,54 @@ def read_solution(path):
     Returns
     -------
     solution : Solution
-        The answer. MPE is read as MAP and BEL as MAR; a number of samples, which must be 1, may come first.
+        The solution. MPE is read as MAP and BEL as MAR. A number of samples, which must be 1, may come first.
     """
     tokens = Tokens(path)
-    task = _NAMES.get(tokens.word("the name of a task").upper())
+    task = _TASK_NAMES.get(tokens.read_word("the name of a task").upper())
     if task is None:
-        raise tokens.error(f"the name of a task: {', '.join(_NAMES)}", back=1)
-    begins = [at for at, word in enumerate(tokens.words) if word == "-BEGIN-"]
-    start = begins[-1] + 1 if begins else tokens.at
-    for skip in (0, 1):
-        tokens.at = start + skip
+        raise tokens.error(f"the name of a task: {', '.join(_TASK_NAMES)}", back=1)
+    begins = [i for i, word in enumerate(tokens.words) if word == "-BEGIN-"]
+    first = begins[-1] + 1 if begins else tokens.position
+    for n_skipped in (0, 1):  # a number of samples may come first
+        tokens.position = first + n_skipped
         try:
-            value = _VALUES[task](tokens)
-            tokens.end()
+            value = _READERS[task](tokens)
+            tokens.check_end()
             return Solution(task, value)
         except UAIError:
-            if skip or tokens.words[start : start + 1] != ["1"]:
+            if n_skipped or tokens.words[first : first + 1] != ["1"]:
                 raise
 
 
-def _log_probability(tokens):
-    return float(tokens.floats(1, "a logarithm")[0])
+def _read_log_probability(tokens):
+    return float(tokens.read_floats(1, "a logarithm")[0])
 
 
-def _marginals(tokens):
-    n_variables = tokens.whole("the number of variables")
-    tokens.need(n_variables, "the number of states of a variable")
-    cards = (tokens.whole("the number of states of a variable", least=1) for _ in range(n_variables))
-    return [tokens.floats(card, "a probability", least=0.0) for card in cards]
+def _read_marginals(tokens):
+    n_variables = tokens.read_int("the number of variables")
+    tokens.require(n_variables, "the number of states of a variable")
+    cards = (tokens.read_int("the number of states of a variable", minimum=1) for _ in range(n_variables))
+    return [tokens.read_floats(card, "a probability", minimum=0.0) for card in cards]
 
 
-def _states(tokens):
-    return np.array(tokens.wholes(tokens.whole("the number of variables"), "a state"), dtype=np.int64)
+def _read_states(tokens):
+    return np.array(tokens.read_ints(tokens.read_int("the number of variables"), "a state"), dtype=np.int64)
 
 
-def _some_states(tokens):
-    pairs = tokens.wholes(2 * tokens.whole("the number of variables"), "a variable or a state")
+def _read_query_states(tokens):
+    pairs = tokens.read_ints(2 * tokens.read_int("the number of variables"), "a variable or a state")
     return dict(zip(pairs[::2], pairs[1::2], strict=True))
 
 
-#: What follows the name of a task.
-_VALUES = {"PR": _log_probability, "MAR": _marginals, "MAP": _states, "MMAP": _some_states}
-#: How it is written.
-_LINES = {
+#: Functions that read the value of a solution.
+_READERS = {
+    "PR": _read_log_probability,
+    "MAR": _read_marginals,
+    "MAP": _read_states,
+    "MMAP": _read_query_states,
+}
+#: Functions that list the numbers of a value in the order of the file.
+_NUMBERS = {
     "PR": lambda value: [float(value)],
     "MAR": lambda value: [len(value), *(x for p in value for x in (len(p), *map(float, p)))],
     "MAP": lambda value: [len(value), *value],
@@ -294,29 +300,29 @@ _LINES = {
 
 
 def format_solution(solution):
-    """Write an answer as a text.
+    """Format a solution as the text of a solution file.
 
     Parameters
     ----------
     solution : Solution
-        The answer.
+        The solution.
 
     Returns
     -------
     text : str
-        The name of the task, and a line.
+        The name of the task and one line of numbers.
     """
-    return f"{solution.task}\n{_joined(_LINES[solution.task](solution.value))}\n"
+    return f"{solution.task}\n{_joined(_NUMBERS[solution.task](solution.value))}\n"
 
 
 def write_solution(path, solution):
-    """Write an answer to a file.
+    """Write a solution file.
 
     Parameters
     ----------
     path : str or Path
-        The file; compressed if its name ends in .gz.
+        The file, compressed if its name ends in .gz.
     solution : Solution
-        The answer.
+        The solution.
     """
     _write(path, format_solution(solution))

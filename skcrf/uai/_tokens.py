@@ -1,4 +1,4 @@
-"""The words of a file, read one after another; whoever finds a wrong one names it and its line."""
+"""Words of a file, read in order, with errors that give the line."""
 
 import gzip
 import re
@@ -8,23 +8,23 @@ from pathlib import Path
 import numpy as np
 
 _GZIP = b"\x1f\x8b"
-#: Digits of whole numbers that are read; those of 64 bits have no more than 19.
-_DIGITS = 18
+#: Largest number of digits of an integer; int64 holds every integer of this length.
+_MAX_DIGITS = 18
 
 
 class UAIError(ValueError):
-    """A file that is not what it should be.
+    """Error in a UAI file.
 
     Parameters
     ----------
     path : str or Path
         The file.
     line : int or None
-        The line of the word, from 1; None at the end of the file.
+        Line of the wrong word, starting at 1; None at the end of the file.
     token : str or None
-        The word; None at the end of the file.
+        The wrong word; None at the end of the file.
     expected : str
-        What should stand there.
+        Description of the expected word.
     """
 
     def __init__(self, path, line, token, expected):
@@ -32,90 +32,91 @@ class UAIError(ValueError):
         self.path, self.line, self.token, self.expected = path, line, token, expected
 
     def __str__(self):
-        where = "at its end" if self.line is None else f"line {self.line}"
-        found = "it ends" if self.token is None else f"found {_short(self.token)}"
-        return f"{self.path}, {where}: {found}, expected {self.expected}."
+        line = "last line" if self.line is None else f"line {self.line}"
+        found = "the end of the file" if self.token is None else _shortened(self.token)
+        return f"{self.path}, {line}: expected {self.expected}, got {found}."
 
 
-def _short(token):
+def _shortened(token):
     return repr(token if len(token) <= 40 else token[:40] + "...")
 
 
 class Tokens:
-    """The words of a file, and how many of them were read.
+    """Words of a file, and the position of the next one.
 
     Parameters
     ----------
     path : str or Path
-        The file; it may be compressed by gzip, whatever its name.
+        The file, which may be compressed by gzip.
     """
 
     def __init__(self, path):
-        self.path, self.at = path, 0
+        self.path, self.position = path, 0
         data = Path(path).read_bytes()
         if data[:2] == _GZIP:
             try:
                 data = gzip.decompress(data)
-            except (OSError, EOFError, zlib.error) as problem:
-                raise UAIError(path, 1, _GZIP.decode("latin-1"), f"gzip data ({problem})") from problem
+            except (OSError, EOFError, zlib.error) as error:
+                raise UAIError(path, 1, _GZIP.decode("latin-1"), f"gzip data ({error})") from error
         self.text = data.decode("utf-8-sig", errors="replace")
         self.words = self.text.split()
 
     def __len__(self):
-        """How many words are left."""
-        return len(self.words) - self.at
+        """Return the number of words that are left."""
+        return len(self.words) - self.position
 
     def error(self, expected, back=0):
-        """Make the error that names the next word, or one that was read before it."""
-        at = self.at - back
-        if at >= len(self.words):
+        """Make the error about the next word, or about the word `back` positions before it."""
+        position = self.position - back
+        if position >= len(self.words):
             return UAIError(self.path, None, None, expected)
-        start = next(found for i, found in enumerate(re.finditer(r"\S+", self.text)) if i == at).start()
-        return UAIError(self.path, self.text.count("\n", 0, start) + 1, self.words[at], expected)
+        matches = enumerate(re.finditer(r"\S+", self.text))
+        start = next(match for i, match in matches if i == position).start()
+        return UAIError(self.path, self.text.count("\n", 0, start) + 1, self.words[position], expected)
 
-    def word(self, expected):
-        """Read a word."""
+    def read_word(self, expected):
+        """Read one word."""
         if not len(self):
             raise self.error(expected)
-        self.at += 1
-        return self.words[self.at - 1]
+        self.position += 1
+        return self.words[self.position - 1]
 
-    def whole(self, expected, least=0, most=None):
-        """Read a whole number."""
-        word = self.word(expected)
-        right = re.fullmatch(rf"\+?[0-9]{{1,{_DIGITS}}}", word) is not None
-        if not right or int(word) < least or (most is not None and int(word) > most):
+    def read_int(self, expected, minimum=0, maximum=None):
+        """Read one integer."""
+        word = self.read_word(expected)
+        is_int = re.fullmatch(rf"\+?[0-9]{{1,{_MAX_DIGITS}}}", word) is not None
+        if not is_int or int(word) < minimum or (maximum is not None and int(word) > maximum):
             raise self.error(expected, back=1)
         return int(word)
 
-    def wholes(self, count, expected, least=0, most=None):
-        """Read as many whole numbers; refuses a number of them that the file cannot have."""
-        self.need(count, expected)
-        return [self.whole(expected, least, most) for _ in range(count)]
+    def read_ints(self, count, expected, minimum=0, maximum=None):
+        """Read `count` integers."""
+        self.require(count, expected)
+        return [self.read_int(expected, minimum, maximum) for _ in range(count)]
 
-    def floats(self, count, expected, least=-np.inf):
-        """Read as many finite numbers; refuses a number of them that the file cannot have."""
-        self.need(count, expected)
-        words = self.words[self.at : self.at + count]
+    def read_floats(self, count, expected, minimum=-np.inf):
+        """Read `count` finite numbers."""
+        self.require(count, expected)
+        words = self.words[self.position : self.position + count]
         try:
             values = np.array([float(word) for word in words], dtype=np.float64)
-            wrong = ~(np.isfinite(values) & (values >= least))
+            wrong = ~(np.isfinite(values) & (values >= minimum))
         except ValueError:
             values, wrong = None, np.array([not _is_float(word) for word in words])
         if wrong.any():
-            self.at += int(np.argmax(wrong))
+            self.position += int(np.argmax(wrong))
             raise self.error(expected)
-        self.at += count
+        self.position += count
         return values
 
-    def need(self, count, expected):
-        """Refuse a number of words that the file does not have."""
+    def require(self, count, expected):
+        """Raise UAIError if fewer than `count` words are left, before memory is allocated for them."""
         if count > len(self):
-            self.at = len(self.words)
+            self.position = len(self.words)
             raise self.error(expected)
 
-    def end(self):
-        """Refuse words that are left."""
+    def check_end(self):
+        """Raise UAIError if words are left."""
         if len(self):
             raise self.error("the end of the file")
 

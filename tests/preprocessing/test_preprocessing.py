@@ -1,4 +1,4 @@
-"""Transformers of pixels: scikit-learn's checks on tables, the same answers on images, pipelines."""
+"""PixelWise and FourierFeatures: scikit-learn's checks, results on images and tables, pipelines."""
 
 import warnings
 
@@ -43,7 +43,7 @@ def make_images(n_features=3, dtype=np.float64, seed=0):
     return [rng.normal(3, 2, size=(*shape, n_features)).astype(dtype) for shape in shapes]
 
 
-def stacked(images):
+def stack_pixels(images):
     return np.concatenate([image.reshape(-1, image.shape[2]) for image in images])
 
 
@@ -58,17 +58,17 @@ def stacked(images):
     ],
     ids=repr,
 )
-def test_pixelwise_is_the_transformer_of_all_pixels(inner):
+def test_pixelwise_equals_transformer_on_all_pixels(inner):
     X = make_images()
     out = PixelWise(inner).fit_transform(X)
-    expected = clone(inner).fit_transform(stacked(X))  # sparse for KBinsDiscretizer
+    expected = clone(inner).fit_transform(stack_pixels(X))  # sparse for KBinsDiscretizer
     expected = expected.toarray() if hasattr(expected, "toarray") else expected
     assert [image.shape[:2] for image in out] == [image.shape[:2] for image in X]
-    assert_allclose(stacked(out), expected, rtol=1e-10, atol=1e-12)
+    assert_allclose(stack_pixels(out), expected, rtol=1e-10, atol=1e-12)
 
 
 @pytest.mark.parametrize("make", [lambda: PixelWise(StandardScaler()), FourierFeatures])
-def test_containers(make):
+def test_output_container_is_that_of_input(make):
     images = make_images()
     equal = np.stack([images[0], images[0] + 1])
     objects = np.empty(3, dtype=object)
@@ -85,7 +85,7 @@ def test_containers(make):
     assert_array_equal(as_array, make().fit_transform(list(equal)))
 
 
-def test_grey_images():
+def test_grey_images_get_one_feature():
     X = [image[..., 0] for image in make_images()]
     (out, *_) = PixelWise(StandardScaler()).fit_transform(X)
     assert out.shape == (4, 5, 1)
@@ -93,7 +93,7 @@ def test_grey_images():
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("make", [lambda: PixelWise(StandardScaler()), PixelWise, FourierFeatures])
-def test_dtype_stays(make, dtype):
+def test_dtype_is_preserved(make, dtype):
     assert {image.dtype for image in make().fit_transform(make_images(dtype=dtype))} == {np.dtype(dtype)}
 
 
@@ -106,15 +106,15 @@ def test_input_is_not_changed():
         assert_array_equal(a, b)
 
 
-def test_parameters_are_nested_and_kept():
+def test_nested_parameters_do_not_change_the_given_transformer():
     scaler = StandardScaler()
     est = PixelWise(scaler).set_params(transformer__with_mean=False).fit(make_images())
     assert est.transformer is scaler and not hasattr(scaler, "scale_")
     assert est.transformer_.with_mean is False
-    assert stacked(est.transform(make_images())).mean() > 1
+    assert stack_pixels(est.transform(make_images())).mean() > 1
 
 
-def test_passthrough():
+def test_passthrough_leaves_features_unchanged():
     X = make_images()
     est = PixelWise().fit(X)
     for a, b in zip(X, est.transform(X), strict=True):
@@ -122,7 +122,7 @@ def test_passthrough():
     assert list(est.get_feature_names_out()) == ["x0", "x1", "x2"]
 
 
-def test_partial_fit():
+def test_partial_fit_equals_fit_to_all_images():
     X = make_images()
     whole = PixelWise(StandardScaler()).fit(X)
     parts = PixelWise(StandardScaler()).partial_fit(X[:1]).partial_fit(X[1:])
@@ -132,14 +132,14 @@ def test_partial_fit():
         parts.partial_fit(make_images(n_features=2))
 
 
-def test_inverse_transform():
+def test_inverse_transform_restores_images_and_tables():
     X = make_images()
     est = PixelWise(MinMaxScaler()).fit(X)
     back = est.inverse_transform(est.transform(X))
     assert isinstance(back, list)
     for a, b in zip(X, back, strict=True):
         assert_allclose(a, b, rtol=1e-12)
-    rows = stacked(X)
+    rows = stack_pixels(X)
     assert_allclose(est.inverse_transform(est.transform(rows)), rows, rtol=1e-12)
 
 
@@ -151,7 +151,7 @@ def test_inverse_transform():
         ("get_feature_names_out", StandardScaler(), FunctionTransformer()),
     ],
 )
-def test_methods_only_where_the_inner_has_them(method, has, has_not):
+def test_methods_are_those_of_the_inner_transformer(method, has, has_not):
     assert hasattr(PixelWise(has), method)
     assert not hasattr(PixelWise(has_not), method)
     assert hasattr(PixelWise(has).fit(make_images()), method)
@@ -159,13 +159,13 @@ def test_methods_only_where_the_inner_has_them(method, has, has_not):
 
 
 @pytest.mark.parametrize("transformer", [None, 3, StandardScaler, "scale"])
-def test_bad_transformer(transformer):
+def test_invalid_transformer_is_refused(transformer):
     with pytest.raises(TypeError, match="transformer must be a transformer or 'passthrough'"):
         PixelWise(transformer).fit(make_images())
 
 
 @pytest.mark.parametrize("make", [lambda: PixelWise(StandardScaler()), FourierFeatures])
-def test_errors_name_the_image(make):
+def test_errors_give_the_index_of_the_image(make):
     X = make_images()
     est = make().fit(X)
     with pytest.raises(ValueError, match=r"X\[0\] has 2 features a pixel, but 3 are expected, as in fit"):
@@ -177,25 +177,25 @@ def test_errors_name_the_image(make):
         make().fit(X)
 
 
-def test_table_and_images_are_the_same_rows():
+def test_table_and_images_give_the_same_rows():
     X = make_images()
     est = PixelWise(StandardScaler()).fit(X)
-    assert_allclose(est.transform(stacked(X)), stacked(est.transform(X)), rtol=1e-12)
+    assert_allclose(est.transform(stack_pixels(X)), stack_pixels(est.transform(X)), rtol=1e-12)
     fourier = FourierFeatures(position=False).fit(X)
-    assert_allclose(fourier.transform(stacked(X)), stacked(fourier.transform(X)), rtol=1e-12)
+    assert_allclose(fourier.transform(stack_pixels(X)), stack_pixels(fourier.transform(X)), rtol=1e-12)
 
 
 @pytest.mark.parametrize("transformer", [PixelWise(StandardScaler()), FourierFeatures(position=False)])
-def test_set_output(transformer):
+def test_set_output_applies_to_tables_only(transformer):
     pd = pytest.importorskip("pandas")
     X = make_images()
-    table = pd.DataFrame(stacked(X), columns=["red", "green", "blue"])
+    table = pd.DataFrame(stack_pixels(X), columns=["red", "green", "blue"])
     plain = clone(transformer).fit(table)
     est = clone(transformer).set_output(transform="pandas").fit(table)
     frame = est.transform(table)
     assert list(frame.columns) == list(est.get_feature_names_out())
     assert_array_equal(frame.to_numpy(), plain.transform(table))
-    # Images are images, by the method and by the global setting, and also when the inner gives frames.
+    # Images stay arrays with set_output and with the global setting.
     out = est.fit_transform(X)
     assert isinstance(out, list) and all(type(image) is np.ndarray for image in out)
     assert not hasattr(est, "feature_names_in_")
@@ -203,7 +203,7 @@ def test_set_output(transformer):
         assert all(type(image) is np.ndarray for image in plain.fit_transform(X))
 
 
-def test_fourier_features_of_a_pixel():
+def test_fourier_features_of_one_pixel():
     est = FourierFeatures(position=False, scale=2.0).fit([np.zeros((1, 1, 2))])
     a, b = 0.3, -0.4
     (out,) = est.transform([[[[a, b]]]])
@@ -215,7 +215,7 @@ def test_fourier_features_of_a_pixel():
     ]
 
 
-def test_fourier_positions():
+def test_fourier_features_of_positions():
     X = [np.zeros((3, 5)), np.zeros((1, 2))]
     est = FourierFeatures().fit(X)
     assert list(est.get_feature_names_out()[[2, 4]]) == ["sin(row)", "sin(column)"]
@@ -223,25 +223,25 @@ def test_fourier_positions():
     assert_allclose(tall[:, 1, 2], np.sin([0, 0.5, 1]), rtol=1e-12)
     assert_allclose(tall[1, :, 4], np.sin([0, 0.25, 0.5, 0.75, 1]), rtol=1e-12)
     assert_allclose(flat[0, :, 4], np.sin([0, 1]), rtol=1e-12)
-    with pytest.raises(ValueError, match="X is a table, without positions"):
+    with pytest.raises(ValueError, match="X must be images, as in fit, got a table without positions"):
         est.transform(np.zeros((4, 1)))
-    # RGB and positions make D13's 64.
+    # RGB and two positions make 64 features, as in D13.
     assert FourierFeatures().fit_transform(make_images())[0].shape == (4, 5, 64)
 
 
-def test_too_many_fourier_features():
+def test_too_many_fourier_features_are_refused():
     X = [np.zeros((2, 2, 10))]
     assert FourierFeatures(position=False, max_features=2048).fit_transform(X)[0].shape == (2, 2, 2048)
-    with pytest.raises(ValueError, match=r"10 features a pixel, and 2 positions, .* 2 \* 2\*\*12 features"):
+    with pytest.raises(ValueError, match=r"at least 2 \* 2\*\*12 for 10 features per pixel and 2 pos"):
         FourierFeatures().fit(X)
-    with pytest.raises(ValueError, match=r"X has 10 features a pixel, which .* max_features=2047"):
+    with pytest.raises(ValueError, match=r"max_features must be .* 10 features per pixel, got 2047"):
         FourierFeatures(position=False, max_features=2047).fit(X)
     with pytest.raises(TypeError, match="scale must be an instance of"):
         FourierFeatures(scale="big").fit(X)
 
 
 class MeanThreshold(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
-    """Labels a pixel by the sum of its features; stands in for a field."""
+    """Classifier of pixels by the sum of their features, in place of a random field."""
 
     def __init__(self, bias=0.0):
         self.bias = bias
@@ -261,9 +261,9 @@ class MeanThreshold(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         return np.mean([np.mean(p == y) for p, y in zip(self.predict(X), Y, strict=True)])
 
 
-def test_pipeline_and_search():
+def test_pixelwise_in_pipeline_and_search():
     X = make_images() + make_images(seed=1)
-    center = stacked(X).mean(axis=0)
+    center = stack_pixels(X).mean(axis=0)
     Y = [(np.sum(x - center, axis=2) > 0).astype(int) for x in X]
     pipeline = make_pipeline(PixelWise(StandardScaler()), MeanThreshold())
     assert pipeline.fit(X, Y).score(X, Y) > 0.9
@@ -271,7 +271,7 @@ def test_pipeline_and_search():
     assert search.best_params_ == {"pixelwise__transformer__with_mean": True}
 
 
-def test_callbacks(capsys):
+def test_progress_bar_shows_transformers(capsys):
     pytest.importorskip("rich")
     X = make_images()
     pipeline = make_pipeline(PixelWise(StandardScaler()), FourierFeatures(), MeanThreshold())
@@ -283,7 +283,7 @@ def test_callbacks(capsys):
 
 
 class Recorder:
-    """A callback that remembers what it was told."""
+    """Callback that records its calls."""
 
     def __init__(self):
         self.events = []
@@ -302,11 +302,11 @@ class Recorder:
 
 
 @pytest.mark.parametrize("make", [lambda: PixelWise(StandardScaler()), FourierFeatures])
-def test_callback_hooks(make):
+def test_callback_hooks_are_called_in_order(make):
     recorder = Recorder()
     make().set_callbacks(recorder).fit(make_images())
     assert recorder.events == ["setup", ("begin", 3), ("end", 3), "teardown"]
     recorder.events.clear()
-    with pytest.raises(ValueError, match="X is empty"):
+    with pytest.raises(ValueError, match="X must have at least one image, got none"):
         make().set_callbacks(recorder).fit([])
     assert recorder.events[-1] == "teardown"

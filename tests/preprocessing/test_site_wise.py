@@ -1,4 +1,4 @@
-"""SiteWise: scikit-learn's checks on tables, the same answers on sequences and graphs, pipelines."""
+"""SiteWise: scikit-learn's checks, results on sequences, graphs and tables, pipelines."""
 
 import pickle
 
@@ -45,7 +45,7 @@ def make_sequences(lengths=(4, 1, 6), n_features=3, dtype=np.float64, seed=0):
 
 
 def make_graphs(lengths=(4, 1, 6), seed=0):
-    """Make chains as graphs, with features of edges and marks of hidden nodes; one has a single node."""
+    """Make chains as graphs with edge features and hidden nodes; one has a single node."""
     rng = np.random.RandomState(seed)
     return [
         (x, np.c_[: len(x) - 1, 1 : len(x)], rng.normal(5, 3, size=(len(x) - 1, 2)), rng.rand(len(x)) < 0.5)
@@ -54,7 +54,7 @@ def make_graphs(lengths=(4, 1, 6), seed=0):
 
 
 @pytest.mark.parametrize("inner", [StandardScaler(), PCA(2), PolynomialFeatures(2)], ids=repr)
-def test_is_the_transformer_of_all_sites(inner):
+def test_sitewise_equals_transformer_on_all_sites(inner):
     X = make_sequences()
     expected = clone(inner).fit_transform(np.concatenate(X))
     out = SiteWise(inner).fit_transform(X)
@@ -62,12 +62,11 @@ def test_is_the_transformer_of_all_sites(inner):
     assert_allclose(np.concatenate(out), expected, rtol=1e-10, atol=1e-12)
     on_graphs = SiteWise(inner).fit_transform(make_graphs())
     assert_allclose(np.concatenate([nodes for nodes, *_ in on_graphs]), expected, rtol=1e-10, atol=1e-12)
-    # Tables, sequences and graphs are the same rows.
     assert_allclose(SiteWise(inner).fit(X).transform(np.concatenate(X)), expected, rtol=1e-10, atol=1e-12)
 
 
 @pytest.mark.parametrize("n_parts", [2, 3, 4])
-def test_the_rest_of_a_graph_is_untouched(n_parts):
+def test_other_parts_of_a_graph_are_unchanged(n_parts):
     X = [graph[:n_parts] for graph in make_graphs()]
     X.append((X[0][0], [], [])[:n_parts])
     for before, after in zip(X, SiteWise(StandardScaler()).fit_transform(X), strict=True):
@@ -78,14 +77,14 @@ def test_the_rest_of_a_graph_is_untouched(n_parts):
     assert isinstance(SiteWise().fit_transform([list(X[0])])[0], list)
 
 
-def test_edge_transformer():
+def test_edge_transformer_transforms_edge_features():
     X = [(np.ones((2, 3)), [], []), *make_graphs()]
     est = SiteWise(StandardScaler(), edge_transformer=PCA(1)).fit(X)
     features = np.concatenate([graph[2] for graph in X[1:]])
     out = est.transform(X)
     expected = PCA(1).fit_transform(features)
     assert_allclose(np.concatenate([out[1][2], out[3][2]]), expected, rtol=1e-10)
-    assert out[2][2].shape == (0, 0) and out[0][2] is X[0][2]  # of no edges
+    assert out[2][2].shape == (0, 0) and out[0][2] is X[0][2]  # there are no edges
     labels = [np.arange(len(x[0])) % 2 for x in X[:3]]
     visible = [graph[:3] for graph in out[:3]]
     assert GraphCRFClassifier().fit(visible, labels).n_edge_features_in_ == 1
@@ -94,7 +93,7 @@ def test_edge_transformer():
     with pytest.raises(ValueError, match=r"X\[0\] has 1 features an edge, but 2 are expected, as in fit"):
         est.transform([(X[1][0], X[1][1], X[1][2][:, :1])])
     for none in (make_sequences(), [graph[:2] for graph in X], make_graphs(lengths=[1])):
-        with pytest.raises(ValueError, match="edge_transformer is for the features of edges"):
+        with pytest.raises(ValueError, match="edge_transformer must be None if X has no edge features"):
             est.fit(none)
     with pytest.raises(TypeError, match="edge_transformer must be a transformer"):
         SiteWise(edge_transformer=StandardScaler).fit(X)
@@ -111,13 +110,13 @@ def test_sparse_rows_stay_sparse():
     assert nodes.format == "csr"
     codes = [np.array([[0], [2]]), np.array([[1]])]
     assert all(map(sparse.issparse, SiteWise(OneHotEncoder()).fit_transform(codes)))
-    # One array holds no sparse ones, nor does a table.
+    # In one array, and in a table, rows are dense.
     stack = SiteWise(OneHotEncoder()).fit_transform(np.stack([codes[0], codes[0]]))
     assert_array_equal(stack, np.stack([np.eye(2)] * 2))
     assert_array_equal(SiteWise(OneHotEncoder()).fit_transform(codes[0]), np.eye(2))
 
 
-def test_containers():
+def test_output_container_is_that_of_input():
     X = make_sequences()
     objects = np.empty(3, dtype=object)
     objects[:] = X
@@ -132,13 +131,13 @@ def test_containers():
     graphs = np.empty(3, dtype=object)
     graphs[:] = make_graphs()
     assert est.transform(graphs).shape == (3,)
-    # Two rows of two numbers are a sequence, and no graph.
+    # Two rows of two numbers are a sequence, not a graph.
     (row_lists,) = SiteWise(StandardScaler()).fit_transform([[[1, 2], [3, 4]]])
     assert_array_equal(row_lists, [[-1, -1], [1, 1]])
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_dtype_stays(dtype):
+def test_dtype_is_preserved(dtype):
     for est in (SiteWise(StandardScaler()), SiteWise()):
         assert {x.dtype for x in est.fit_transform(make_sequences(dtype=dtype))} == {np.dtype(dtype)}
 
@@ -146,7 +145,7 @@ def test_dtype_stays(dtype):
 NAMED = [[{"word": "the", "size": 3.0}, {"word": "dog"}], [{"word": "a", "size": 1.0}]]
 
 
-def test_dictionaries():
+def test_dictionaries_need_a_vectorizer():
     items = [item for sequence in NAMED for item in sequence]
     pipe = make_pipeline(DictVectorizer(), MaxAbsScaler())
     est = SiteWise(pipe).fit(NAMED)
@@ -164,23 +163,23 @@ def test_dictionaries():
         est.transform(make_sequences())
     with pytest.raises(TypeError, match=r"X\[1\] names its features, but arrays are expected, as in X\[0\]"):
         est.fit([make_sequences()[0], NAMED[0]])
-    with pytest.raises(TypeError, match="ChainCRFClassifier takes them without SiteWise"):
+    with pytest.raises(TypeError, match="Use DictVectorizer, or ChainCRFClassifier without SiteWise"):
         SiteWise(StandardScaler()).fit(NAMED)
     assert SiteWise(StandardScaler()).fit(make_sequences()).n_features_in_ == 3
 
 
-def test_partial_fit():
+def test_partial_fit_equals_fit_to_all_graphs():
     X = make_graphs()
     whole = SiteWise(StandardScaler(), edge_transformer=StandardScaler()).fit(X)
     parts = clone(whole)
-    for part in (X[:1], X[1:2], X[2:]):  # the second has no edge
+    for part in (X[:1], X[1:2], X[2:]):  # the second has no edges
         parts.partial_fit(part)
     assert_allclose(parts.transformer_.var_, whole.transformer_.var_, rtol=1e-12)
     assert_allclose(parts.edge_transformer_.var_, whole.edge_transformer_.var_, rtol=1e-12)
     assert not hasattr(SiteWise(FunctionTransformer()), "partial_fit")
 
 
-def test_inverse_transform():
+def test_inverse_transform_restores_sequences_and_graphs():
     X = make_sequences()
     est = SiteWise(MinMaxScaler()).fit(X)
     for a, b in zip(X, est.inverse_transform(est.transform(X)), strict=True):
@@ -205,21 +204,21 @@ def test_inverse_transform():
         ),
         ([[1.0, 2.0], [1.0]], r"X\[1\] has shape \(1,\), .* sequences are \(length, n_features\)"),
         (NAMED[0], r"X\[0\] is {'word': 'the', .* sequences are \(length, n_features\)"),
-        ([], "X is empty: expected at least one sequence or graph"),
+        ([], "X must have at least one sequence or graph, got none"),
     ],
 )
-def test_errors_name_the_example(X, problem):
+def test_errors_give_the_index_of_the_example(X, problem):
     with pytest.raises((TypeError, ValueError), match=problem):
         SiteWise(StandardScaler()).fit(X)
 
 
 @pytest.mark.parametrize("wise", [PixelWise, SiteWise])
-def test_transformers_give_one_row_a_row(wise):
-    with pytest.raises(ValueError, match=r"shape \(1, 1\) of 4 rows, expected one row a row: \(4,"):
+def test_transformer_must_return_one_row_per_row(wise):
+    with pytest.raises(ValueError, match=r"one row per input row, shape \(4, .*\), got shape \(1, 1\)"):
         wise(FunctionTransformer(lambda rows: rows[:1])).fit_transform([np.ones((4, 1))])
 
 
-def test_set_output_is_about_tables():
+def test_set_output_applies_to_tables_only():
     pd = pytest.importorskip("pandas")
     X = make_sequences()
     frame = pd.DataFrame(np.concatenate(X), columns=["a", "b", "c"])
@@ -232,7 +231,7 @@ def test_set_output_is_about_tables():
     assert_array_equal(est.transform(frames)[0], est.transform(X)[0])
 
 
-def test_pickle_and_diagram():
+def test_pickle_and_html_representation():
     X = make_graphs()
     est = SiteWise(StandardScaler(), edge_transformer=MinMaxScaler()).fit(X)
     assert_array_equal(pickle.loads(pickle.dumps(est)).transform(X)[0][0], est.transform(X)[0][0])
@@ -240,7 +239,7 @@ def test_pickle_and_diagram():
 
 
 def badly_scaled(n_examples=12, seed=0):
-    """Make sequences, and labels that a tiny feature tells beside a huge one that says nothing."""
+    """Make sequences whose labels depend on a tiny feature next to a large uninformative one."""
     rng = np.random.RandomState(seed)
     Y = [np.repeat(rng.randint(2, size=3), 2) for _ in range(n_examples)]
     X = [np.c_[1e-4 * (y - 0.5 + rng.normal(scale=0.3, size=6)), 50 + 5 * rng.normal(size=6)] for y in Y]
@@ -248,7 +247,7 @@ def badly_scaled(n_examples=12, seed=0):
 
 
 @pytest.mark.parametrize("make", [ChainCRFClassifier, GraphCRFClassifier, DAGMClassifier])
-def test_pipeline_and_search(make):
+def test_sitewise_in_pipeline_and_search(make):
     X, Y = badly_scaled()
     scaler = StandardScaler().fit(np.concatenate(X))
     by_hand = [scaler.transform(x) for x in X]
@@ -265,21 +264,21 @@ def test_pipeline_and_search(make):
     assert len(GridSearchCV(pipeline, nested, cv=KFold(2)).fit(X, Y).cv_results_["params"]) == 2
 
 
-def test_progress_bars(capsys):
+def test_progress_bar_shows_sitewise(capsys):
     pytest.importorskip("rich")
     X, Y = badly_scaled(3)
     make_pipeline(SiteWise(StandardScaler()), ChainCRFClassifier()).set_callbacks(ProgressBar()).fit(X, Y)
     assert "SiteWise" in capsys.readouterr().out
 
 
-def test_edges_have_a_say_in_what_is_offered():
-    for edge_transformer, offered in ((None, True), (StandardScaler(), True), (Normalizer(), False)):
+def test_methods_are_those_of_both_inner_transformers():
+    for edge_transformer, available in ((None, True), (StandardScaler(), True), (Normalizer(), False)):
         wise = SiteWise(StandardScaler(), edge_transformer)
-        assert hasattr(wise, "partial_fit") == hasattr(wise, "inverse_transform") == offered
+        assert hasattr(wise, "partial_fit") == hasattr(wise, "inverse_transform") == available
         assert hasattr(wise, "get_feature_names_out")
 
 
-def test_a_fit_that_fails_leaves_the_one_before():
+def test_failed_fit_leaves_transformer_unchanged():
     X = [np.arange(6.0).reshape(3, 2)]
     wise = SiteWise(PCA(2)).fit(X)
     before = wise.transform(X)[0]
@@ -288,20 +287,20 @@ def test_a_fit_that_fails_leaves_the_one_before():
     np.testing.assert_array_equal(wise.transform(X)[0], before)
 
 
-def test_more_examples_that_fail_leave_what_was_learned():
-    """Edges are learned from before nodes: what nodes refuse, edges forget."""
+def test_failed_partial_fit_leaves_edge_transformer_unchanged():
+    # The edge transformer is fitted before the transformer of nodes, which fails here.
     edges, rng = np.array([[0, 1], [1, 2]]), np.random.default_rng(0)
     X = [(rng.normal(size=(3, 2)), edges, rng.normal(size=(2, 2)))]
-    wise = SiteWise(Fussy(), StandardScaler()).partial_fit(X)
+    wise = SiteWise(RefusesLargeValues(), StandardScaler()).partial_fit(X)
     mean, seen = wise.edge_transformer_.mean_.copy(), wise.edge_transformer_.n_samples_seen_
-    with pytest.raises(ValueError, match="too much"):
+    with pytest.raises(ValueError, match="too large"):
         wise.partial_fit([(100.0 + X[0][0], edges, 5.0 + X[0][2])])
     assert_array_equal(wise.edge_transformer_.mean_, mean)
     assert wise.edge_transformer_.n_samples_seen_ == seen
 
 
-class Fussy(MaxAbsScaler):
+class RefusesLargeValues(MaxAbsScaler):
     def partial_fit(self, X, y=None):
         if np.abs(X).max() > 50:
-            raise ValueError("too much")
+            raise ValueError("too large")
         return super().partial_fit(X, y)

@@ -1,4 +1,4 @@
-"""Images that are loaded when asked for."""
+"""Images loaded on access."""
 
 from collections.abc import Mapping, Sequence, Set
 from numbers import Integral
@@ -7,21 +7,21 @@ import numpy as np
 
 
 class LazyImages(Sequence):
-    """A sequence of images, or of label images, that loads an image each time it is asked for it.
+    """Sequence of images, or of label images, that loads each image on access.
 
-    The estimators take it wherever they take a list, go through it as often as they need, and keep nothing:
-    memory does not grow with the number of images. A part of it, such as a fold of a cross-validation, is
-    lazy too, and costs no loading.
+    The estimators accept it instead of a list. They load the images as often as needed and do not store them,
+    so that memory does not grow with the number of images. Slices and subsets, such as the folds of a
+    cross-validation, are lazy as well.
 
     Parameters
     ----------
     paths : sequence
-        One entry an image: a path, or whatever else tells the loader which image it is.
+        One entry per image: a path, or any other argument of the loader.
     loader : callable
-        ``loader(path)`` returns the image, an array, the same each time. An estimator calls it from one
-        thread at a time, but not always the same one: in the background while it fits or predicts. Several
-        estimators at work, or the threads of a cluster's worker, call it at once. To be sent to other
-        processes it must be a function of a module.
+        ``loader(path)`` returns the image as an array, the same on each call. An estimator calls it from a
+        background thread, one call at a time, but several estimators, or the threads of a cluster's worker,
+        may call it concurrently. Other processes need a loader that can be pickled, such as a function of a
+        module.
 
     Examples
     --------
@@ -38,7 +38,7 @@ class LazyImages(Sequence):
 
     def __init__(self, paths, loader):
         if isinstance(paths, (str, bytes, Set, Mapping)) or not hasattr(paths, "__len__"):
-            raise TypeError(f"paths must be a sequence with one entry an image, got {type(paths).__name__}.")
+            raise TypeError(f"paths must be a sequence with one entry per image, got {type(paths).__name__}.")
         if not callable(loader):
             raise TypeError(f"loader must be a function of a path, got {type(loader).__name__}.")
         self.paths = list(paths)
@@ -46,7 +46,7 @@ class LazyImages(Sequence):
 
     @property
     def shape(self):
-        """Tuple: the number of images. Where it is, scikit-learn cuts by arrays of indices."""
+        """Tuple (n_images,); with it scikit-learn selects images by arrays of indices."""
         return (len(self.paths),)
 
     def __len__(self):
@@ -57,7 +57,7 @@ class LazyImages(Sequence):
             return self._load(self.paths[key])
         key, rest = (key[0], key[1:]) if isinstance(key, tuple) and key else (key, ())
         if rest not in ((), (Ellipsis,)):
-            raise IndexError(f"LazyImages have one axis, that of the images; got the index {(key, *rest)!r}.")
+            raise IndexError(f"The index must have one axis, that of the images, got {(key, *rest)!r}.")
         if isinstance(key, slice):
             return LazyImages(self.paths[key], self.loader)
         chosen = np.arange(len(self))[np.asarray(key, dtype=None if len(key) else np.int64)]
@@ -66,19 +66,19 @@ class LazyImages(Sequence):
     def _load(self, path):
         try:
             return self.loader(path)
-        except IndexError as error:  # which would end a loop over the images as if there were no more
+        except IndexError as error:  # would silently end a loop over the images
             raise RuntimeError(f"the loader failed on {path!r}: IndexError: {error}") from error
 
     def __array__(self, dtype=None, copy=None):
-        # What looks at labels only to see their kind, as scikit-learn's searches do, must not load them.
+        # scikit-learn's searches inspect the type of labels, which must not load them.
         unloaded = np.empty(len(self), dtype=object)
         for i in range(len(self)):
             unloaded[i] = self[i : i + 1]
         return unloaded
 
     def __repr__(self):
-        some = [str(path) for path in self.paths[:3]]
+        shown = [str(path) for path in self.paths[:3]]
         dots = [] if len(self) <= 4 else ["..."]
-        some += [*dots, *(str(path) for path in self.paths[3:][-1:])]
+        shown += [*dots, *(str(path) for path in self.paths[3:][-1:])]
         name = getattr(self.loader, "__name__", repr(self.loader))
-        return f"LazyImages({len(self)} images by {name}: {', '.join(some)})"
+        return f"LazyImages({len(self)} images by {name}: {', '.join(shown)})"

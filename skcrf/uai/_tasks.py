@@ -1,4 +1,4 @@
-"""The tasks of the competitions, done by any inference that takes factors."""
+"""Tasks of the UAI competitions, solved by any inference that accepts factor graphs."""
 
 import warnings
 from collections.abc import Callable
@@ -14,11 +14,11 @@ from skcrf.uai._files import Solution
 
 
 class _Task(NamedTuple):
-    tau: Callable  # of the model and the query
-    value: Callable  # of the model, the query and the beliefs
+    tau: Callable  # (model, query) -> temperatures
+    value: Callable  # (model, query, beliefs) -> value of the solution
 
 
-#: What each task asks of an inference, and what it reads in the beliefs.
+#: Temperatures and value of each task.
 TASKS = {
     "PR": _Task(
         tau=lambda model, query: 1.0,
@@ -42,26 +42,27 @@ TASKS = {
 
 
 def solve(model, task, inference="exact", *, evidence=None, query=None):
-    """Do a task.
+    """Solve a task.
 
     Parameters
     ----------
     model : Model
         The model.
     task : {"PR", "MAR", "MAP", "MMAP"}
-        PR asks for the partition function, or the probability of the evidence; MAR for the marginals of all
-        variables; MAP for the most probable states of all, MMAP for those of some, the others summed out.
+        PR is the partition function, or the probability of the evidence; MAR are the marginals of all
+        variables; MAP are the most probable states of all variables; MMAP are those of the query, with the
+        other variables summed out.
     inference : str or BaseInference, default="exact"
-        By name or instance: one that takes factors and does what the task asks for.
+        Name or instance of an inference that accepts factor graphs and supports the task.
     evidence : ndarray of shape (n_variables,), default=None
-        The state of each variable that is known, -1 elsewhere.
+        The state of each observed variable, -1 elsewhere.
     query : ndarray of shape (n_query,), default=None
-        The variables that MMAP asks for.
+        The variables of an MMAP task.
 
     Returns
     -------
     solution : Solution
-        The answer.
+        The solution.
 
     Examples
     --------
@@ -73,24 +74,26 @@ def solve(model, task, inference="exact", *, evidence=None, query=None):
     0.52
     """
     if task not in TASKS:
-        raise ValueError(f"task={task!r} is unknown, choose one of {sorted(TASKS)}.")
+        raise ValueError(f"task must be one of {sorted(TASKS)}, got {task!r}.")
     if (query is None) == (task == "MMAP"):
         raise ValueError(
-            f"task={task!r}, but query={query!r}: MMAP needs a query, and nothing else takes one."
+            f"query must be given for task='MMAP' and for no other task, got {query!r} for task={task!r}."
         )
     if query is not None and not np.isin(query, np.arange(len(model.cards))).all():
-        raise ValueError(f"query is {query!r}, expected variables below {len(model.cards)}.")
+        raise ValueError(f"query must have variables below {len(model.cards)}, got {query!r}.")
     method = resolve(INFERENCE, inference, name="inference")
     graph, theta = model.potentials(evidence)
     try:
         beliefs = method.forward(graph, theta, tau=TASKS[task].tau(model, query))
     except ImpossibleError as error:
-        given = "the model" if evidence is None else "the model with this evidence"
-        raise ValueError(f"No configuration of {given} has a probability above 0.") from error
+        if evidence is None:
+            raise ValueError("model must have a configuration of probability above 0, got none.") from error
+        raise ValueError("evidence must have a probability above 0 under the model, got 0.") from error
     if not beliefs.converged.all():
         n_iter = int(beliefs.n_iter[0])
         warnings.warn(
-            f"{type(method).__name__} did not converge in {n_iter} iterations: the answer may be rough.",
+            f"{type(method).__name__} did not converge in {n_iter} iterations, so the solution may be "
+            "inaccurate. Increase max_iter or use inference='exact'.",
             ConvergenceWarning,
             stacklevel=2,
         )
