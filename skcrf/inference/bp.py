@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from skcrf.inference._message_passing import PASSING, MessagePassing, Plan
+from skcrf.inference._engine import Plan
+from skcrf.inference._message_passing import PASSING, MessagePassing
 
 
 class BP(MessagePassing):

@@ -3,8 +3,8 @@
 import numpy as np
 
 from skcrf.graph import ExampleError
-from skcrf.inference._engine import backward_in_parts
-from skcrf.inference._message_passing import MessagePassing, Plan, exact_backward
+from skcrf.inference._engine import Plan, pull_back
+from skcrf.inference._message_passing import MessagePassing
 from skcrf.inference._pairwise.forest_engine import ForestEngine
 from skcrf.inference._pairwise.forests import breadth_first, two_passes
 
@@ -31,7 +31,7 @@ class Tree(MessagePassing):
 
     tasks = frozenset({"sum", "max"})
     exact_on = "forest"
-    _engines = {"pairwise": ForestEngine}
+    _engines = (ForestEngine,)
 
     def forward(self, graph, theta, tau=None, *, edges=False, tape=False, start=None):
         beliefs = super().forward(graph, theta, tau, edges=edges, tape=tape, start=start)
@@ -39,7 +39,7 @@ class Tree(MessagePassing):
         return beliefs._replace(bound=beliefs.log_z) if maximised else beliefs
 
     def backward(self, beliefs, d_mu=None, d_edge_mu=None, d_log_z=None):
-        return backward_in_parts(beliefs, d_mu, d_edge_mu, d_log_z, exact_backward)
+        return pull_back(beliefs, d_mu, d_edge_mu, d_log_z, exact=True)
 
     def _plan(self, graph):
         order, arrival, closing = breadth_first(graph)

@@ -1,9 +1,8 @@
 """Sequential tree-reweighted belief propagation."""
 
-import numpy as np
-
+from skcrf.inference._engine import Plan
 from skcrf.inference._fixed_point import ITERATION, may_resume
-from skcrf.inference._message_passing import MessagePassing, Plan
+from skcrf.inference._message_passing import MessagePassing
 from skcrf.inference._pairwise.chain_engine import ChainEngine
 from skcrf.inference._pairwise.chains import monotonic_chains
 
@@ -65,7 +64,7 @@ class TRWS(MessagePassing):
     exact_on = "forest"
     bound = "upper"
     tasks = frozenset({"sum", "max"})
-    _engines = {"pairwise": ChainEngine}
+    _engines = (ChainEngine,)  # tiles sweep rows and columns in turn, which is another schedule
 
     def __init__(self, max_iter=10, tol=0.0):
         self.max_iter = max_iter
@@ -80,7 +79,3 @@ class TRWS(MessagePassing):
         schedule, rho, inward = monotonic_chains(graph)
         graph = graph._replace(schedule=schedule)
         return Plan(graph, rho, self.max_iter, self.tol, damping=0.0, inward=inward)
-
-    def _kinds(self, plan, theta):
-        # Tiles sweep rows and columns in turn, which is another schedule.
-        return np.zeros(plan.graph.n_examples, dtype=np.int64)

@@ -12,7 +12,6 @@ import numpy as np
 from skcrf.data import by_their_numbers
 from skcrf.gradients import Backprop
 from skcrf.inference import BP, BaseInference
-from skcrf.inference._message_passing import Start
 from skcrf.losses import LOSSES, BaseLoss, Hinge, UnivariateLogistic, has_kinks
 from skcrf.models.features import potentials, pull_back
 from skcrf.models.weights import Weights
@@ -105,7 +104,7 @@ class Resumed:
 
     def forward(self, *args, **options):
         """Infer, as the inference does."""
-        start = self.starts.get(self.n_calls, Start())
+        start = self.starts.get(self.n_calls)
         beliefs = self.inference.forward(*args, **options, start=start)
         if self.renew or self.n_calls not in self.starts:
             self.starts[self.n_calls] = self.inference.start_of(beliefs)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import reference
 import zoo
-from engines import assert_close_gradients, only_plain
+from engines import assert_close_gradients, plain_engines
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.optimize import linprog
 
@@ -55,7 +55,7 @@ def test_edges_are_factors_of_two_nodes(name, draw, seed):
         factors, flat = in_factors(graph, theta)
         # Logarithms of 1e4 have few digits behind the point, and many iterations lose more of them.
         for inference in settings(cls, graph)[: 2 if draw is zoo.extreme else 3]:
-            with zoo.case(title, inference), only_plain():
+            with zoo.case(title, inference), plain_engines():
                 one = inference.forward(graph, theta, edges=True, tape=True)
                 other = inference.forward(factors, flat, edges=True, tape=True)
                 assert_allclose(other.mu, one.mu, rtol=0, atol=1e-10)

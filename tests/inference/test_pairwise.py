@@ -5,12 +5,12 @@ import pytest
 import reference
 import zoo
 from derivatives import check_gradient
-from engines import only_plain
+from engines import plain_engines
 from numpy.testing import assert_allclose, assert_array_equal
 
 from skcrf.graph import Potentials, chain, from_edges, lattice, pack
 from skcrf.inference import TRW, Tree
-from skcrf.inference._message_passing import Plan
+from skcrf.inference._engine import Plan
 from skcrf.inference._pairwise.engine import PairwiseEngine
 from skcrf.inference._pairwise.schedule import RUN, route_of
 
@@ -47,7 +47,7 @@ def potentials(graph, n_states, rng, *, size=1.0, forbidden=0.0):
 
 
 def engine_of(graph, theta, rho, damping=0.0, maximise=False, careful=False):
-    engine = PairwiseEngine(Plan(graph, rho, 1, 1e-9, damping), theta, maximise)
+    engine = PairwiseEngine(Plan(graph, rho, 1, 1e-9, damping, maximise=maximise), theta)
     if careful:
         engine.route = engine.route._replace(edge_factor=np.full(graph.n_edges, -1))
     return engine
@@ -81,7 +81,7 @@ def test_sweep_sends_the_messages_one_after_another(graph, n_states, forbidden, 
     theta = potentials(graph, n_states, rng, size=3.0, forbidden=forbidden)
     rho = rng.choice([0.4, 0.7, 1.0], size=graph.n_edges)
     engine = engine_of(graph, theta, rho, 0.3, maximise)
-    state = engine.start()
+    state = engine.initial_state()
     expected = engine.messages(state)
     for _ in range(3):
         engine.step(state, np.ones(graph.n_examples, dtype=bool))
@@ -110,7 +110,7 @@ def test_messages_of_a_run_do_not_depend_on_each_other(graph):
 def test_changes_are_shares_of_exponentials(graph, seed):
     rng = np.random.default_rng(seed)
     engine = engine_of(graph, potentials(graph, 3, rng, forbidden=0.2), np.ones(graph.n_edges))
-    state = engine.start()
+    state = engine.initial_state()
     for _ in range(3):
         before = np.exp(state)
         change = engine.step(state, np.ones(graph.n_examples, dtype=bool))
@@ -132,7 +132,7 @@ def test_quick_and_careful_ways_agree(graph, size, forbidden, seed):
     theta = potentials(graph, 4, rng, size=size, forbidden=forbidden)
     rho = rng.choice([0.4, 0.5, 1.0], size=graph.n_edges)
     quick, careful = (engine_of(graph, theta, rho, 0.1, careful=careful) for careful in (False, True))
-    active, before = np.ones(graph.n_examples, dtype=bool), quick.start()
+    active, before = np.ones(graph.n_examples, dtype=bool), quick.initial_state()
     for _ in range(3):
         after, expected = before.copy(), before.copy()
         assert_allclose(quick.step(after, active), careful.step(expected, active), rtol=0, atol=1e-10)
@@ -195,6 +195,6 @@ def test_what_a_message_was_before_is_differentiated_too(shape, seed):
         mu = inference.forward(graph, theta).mu
         return np.add.reduceat((np.resize(d_mu, mu.shape) * mu).sum(axis=1), graph.node_ptr[:-1])
 
-    with only_plain():
+    with plain_engines():
         gradient = inference.backward(inference.forward(graph, theta, tape=True), d_mu)
         check_gradient(gradient, value, graph, theta)

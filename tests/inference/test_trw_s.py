@@ -5,7 +5,7 @@ import pytest
 import reference
 import zoo
 from derivatives import check_gradient
-from engines import PLAIN, engines
+from engines import PLAIN, engines_of
 from numba import config
 from numpy.testing import assert_allclose, assert_array_equal
 from test_many_fields import N_BATCHES, draw_batch
@@ -129,7 +129,7 @@ def test_lattices_are_done_by_rows(seed):
         by_rows = graph._replace(schedule=np.array(forward + backward))
         mu, edge_mu, _ = reference.trw(by_rows, theta, {4: 0.5, 8: 0.25}[connectivity], 3)
         beliefs = TRWS(max_iter=3).forward(graph, theta, edges=True)
-        assert engines(beliefs) <= PLAIN
+        assert engines_of(beliefs) <= PLAIN
         assert_allclose(beliefs.mu, mu, rtol=1e-9, atol=1e-12)
         assert_allclose(beliefs.edge_mu, edge_mu, rtol=1e-9, atol=1e-12)
 

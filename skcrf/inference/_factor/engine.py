@@ -2,14 +2,14 @@
 
 import numpy as np
 
-from skcrf.graph import Potentials
+from skcrf.inference._engine import Engine
 from skcrf.inference._factor.readout import decode, read_factors, read_nodes, read_tables, read_vjp
 from skcrf.inference._factor.schedule import factor_route_of
 from skcrf.inference._factor.sweep import sweep, sweep_vjp
 from skcrf.inference._pairwise.sweep import marginals, marginals_vjp
 
 
-class FactorEngine:
+class FactorEngine(Engine):
     """Messages along factors of any number of nodes.
 
     Parameters
@@ -18,22 +18,22 @@ class FactorEngine:
         How to pass messages.
     theta : Potentials
         Potentials.
-    maximise : bool or ndarray of shape (n_nodes,)
-        Whether messages maximise a node instead of summing it out.
+    options : int, default=1
+        As for `Engine`.
     """
 
-    bound = None
+    layout = "factor"
 
-    def __init__(self, plan, theta, maximise):
-        self.graph, self.rho, self.theta = plan.graph, plan.rho, theta
-        self.damping, self.measure = float(plan.damping), plan.tol > 0
+    def __init__(self, plan, theta, options=1):
+        super().__init__(plan, theta, options)
+        self.damping = float(plan.damping)
         self.row_ptr = plan.graph.scope_ptr[plan.graph.edge_ptr]
-        self.maximised = np.full(plan.graph.n_nodes, False) | maximise
+        self.maximised = np.full(plan.graph.n_nodes, False) | plan.maximise
         self.route = factor_route_of(plan.graph, theta, plan.rho, self.maximised)
         self.position = np.empty_like(plan.graph.incident)
         self.position[plan.graph.incident] = np.arange(len(plan.graph.incident))
 
-    def start(self):
+    def initial_state(self):
         return np.zeros((len(self.graph.scope), self.theta.unary.shape[1]))
 
     def step(self, messages, active):
@@ -44,9 +44,6 @@ class FactorEngine:
         how = (self.rho, self.damping)
         states = (before, after.copy(), active, d_messages)
         sweep_vjp(self.route, self.graph, self.theta, *how, *states, d_theta)
-
-    def kept(self, state):
-        return state.astype(np.float32)
 
     def marginals(self, messages):
         return marginals(self.graph, self.theta, self.route.weights, messages)
@@ -73,16 +70,10 @@ class FactorEngine:
     def log_z(self, messages):
         return read_factors(*self._problem(messages), self._log_mu(messages), np.empty(0))
 
-    def read_vjp(self, messages, d_mu, d_edge_mu, d_log_z, through):
+    def readout_vjp(self, messages, d_mu, d_edge_mu, d_log_z, through):
         d_edge_mu = np.empty(0) if d_edge_mu is None else d_edge_mu
         log_mu = self._log_mu(messages)
         return read_vjp(*self._problem(messages), log_mu, d_mu, d_edge_mu, d_log_z, through)
 
     def decode(self, messages):
         return decode(self.route, self.graph, self.theta, self.rho, messages, self.maximised)
-
-    def new_adjoint(self):
-        return Potentials(np.zeros_like(self.theta.unary), np.zeros_like(self.theta.tables))
-
-    def leave(self, d_theta):
-        return d_theta

@@ -1,10 +1,10 @@
-"""Mean field along factors of any number of nodes, D13 Algorithm 2: the engine, and the objective."""
+"""Mean field along factors of any number of nodes, D13 Algorithm 2."""
 
 import numpy as np
 
 from skcrf._numerics import kernel, log_normalise
-from skcrf.graph import Potentials
 from skcrf.inference._factor.contract import contract, contract_vjp
+from skcrf.inference._mean_field import MeanFieldEngine
 
 
 @kernel
@@ -116,7 +116,7 @@ def _ascend_vjp(graph, theta, factor_of, before, mu, active, d_mu, d_theta):
 
 
 @kernel
-def factor_objective(graph, theta, mu):
+def _objective(graph, theta, mu):
     """log_z = theta . mu + H(mu), D13 Eq 10 and 12."""
     log_z, work = np.zeros(len(graph.node_ptr) - 1), np.empty(_room(graph))
     for example in range(len(log_z)):
@@ -141,7 +141,7 @@ def _expectations_vjp(graph, starts, tables, mu, d_values, d_mu, d_tables):
         _expect_vjp(graph, d_tables, starts[factor], factor, -1, mu, work, d_work, found, d_mu)
 
 
-def factor_objective_vjp(graph, theta, mu, d_log_z, through, d_mu, d_theta):
+def _objective_vjp(graph, theta, mu, d_log_z, through, d_mu, d_theta):
     """Pull the derivative of log_z back to theta and, if it goes `through` the marginals, to them."""
     of_nodes = d_log_z[graph.node_example, None]
     d_theta.unary[:] += of_nodes * mu
@@ -154,41 +154,32 @@ def factor_objective_vjp(graph, theta, mu, d_log_z, through, d_mu, d_theta):
         d_mu += of_nodes * gain
 
 
-def factor_outer_vjp(graph, mu, d_factor_mu, d_mu):
+def _outer_vjp(graph, mu, d_factor_mu, d_mu):
     """Pull the derivative of the marginals of factors back to those of nodes, whose products they are."""
     ones, unused = np.ones(graph.n_edges), np.zeros_like(d_factor_mu)
     _expectations_vjp(graph, graph.belief_ptr[:-1], d_factor_mu, mu, ones, d_mu, unused)
 
 
-class FactorFieldEngine:
-    """Mean field along factors, node after node.
+class FactorMeanField(MeanFieldEngine):
+    """Mean field along factors, node after node."""
 
-    Parameters
-    ----------
-    graph : FactorGraph
-        The batch.
-    theta : Potentials
-        Potentials, with finite tables.
-    """
+    layout = "factor"
 
-    def __init__(self, graph, theta):
-        self.graph, self.theta, self.row_ptr = graph, theta, graph.node_ptr
-        self.factor_of = _factors_of_links(graph)
+    def __init__(self, plan, theta, options=1):
+        super().__init__(plan, theta, options)
+        self.factor_of = _factors_of_links(plan.graph)
 
-    def start(self, mu):
-        return mu
+    def update(self, state, active):
+        _ascend(self.graph, self.theta, self.factor_of, state, active)
 
-    def step(self, mu, active):
-        _ascend(self.graph, self.theta, self.factor_of, mu, active)
+    def step_vjp(self, adjoint, before, after, active, d_state):
+        _ascend_vjp(self.graph, self.theta, self.factor_of, before, after.copy(), active, d_state, adjoint)
 
-    def step_vjp(self, d_theta, before, after, active, d_mu):
-        _ascend_vjp(self.graph, self.theta, self.factor_of, before, after.copy(), active, d_mu, d_theta)
+    def objective(self, mu):
+        return _objective(self.graph, self.theta, mu)
 
-    def marginals(self, mu):
-        return mu
+    def objective_vjp(self, mu, d_log_z, through, d_mu, d_theta):
+        _objective_vjp(self.graph, self.theta, mu, d_log_z, through, d_mu, d_theta)
 
-    def new_adjoint(self):
-        return Potentials(np.zeros_like(self.theta.unary), np.zeros_like(self.theta.tables))
-
-    def leave(self, d_theta):
-        return d_theta
+    def edge_marginals_vjp(self, mu, d_edge_mu, d_mu):
+        _outer_vjp(self.graph, mu, d_edge_mu, d_mu)

@@ -20,19 +20,19 @@ class ChainEngine(PairwiseEngine):
         How to pass messages.
     theta : Potentials
         Potentials.
-    maximise : bool
-        Whether messages maximise instead of summing.
+    options : int, default=1
+        As for `Engine`.
     """
 
-    def __init__(self, plan, theta, maximise):
-        super().__init__(plan, theta, maximise)
-        if maximise:
+    def __init__(self, plan, theta, options=1):
+        super().__init__(plan, theta, options)
+        if plan.maximise:
             # Along rows what is chosen before is near by, and elsewhere along a search from the first node.
             self.orders = np.arange(self.graph.n_nodes), breadth_first(self.graph)[0]
             self.best, self.value = None, np.full(self.graph.n_examples, -np.inf)
             self.bound = np.full(self.graph.n_examples, np.inf)
             self.digits = _REACHED * _sizes(self.graph, theta)
-            self._decode(self.start())
+            self._decode(self.initial_state())
 
     def step(self, messages, active):
         change = super().step(messages, active)

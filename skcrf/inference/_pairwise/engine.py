@@ -2,7 +2,6 @@
 
 import numpy as np
 
-from skcrf.graph import Potentials
 from skcrf.inference._pairwise.readout import EdgeReader, read_tables
 from skcrf.inference._pairwise.schedule import route_of
 from skcrf.inference._pairwise.sweep import marginals, marginals_vjp, sweep, sweep_vjp
@@ -17,17 +16,17 @@ class PairwiseEngine(EdgeReader):
         How to pass messages.
     theta : Potentials
         Potentials.
-    maximise : bool
-        Whether messages maximise instead of summing.
+    options : int, default=1
+        As for `Engine`.
     """
 
-    def __init__(self, plan, theta, maximise):
-        super().__init__(plan, theta)
-        self.damping, self.measure, self.maximise = float(plan.damping), plan.tol > 0, maximise
+    def __init__(self, plan, theta, options=1):
+        super().__init__(plan, theta, options)
+        self.damping, self.maximise = float(plan.damping), plan.maximise
         self.row_ptr = 2 * plan.graph.edge_ptr
-        self.route = route_of(plan.graph, theta, plan.rho, maximise=maximise)
+        self.route = route_of(plan.graph, theta, plan.rho, maximise=plan.maximise)
 
-    def start(self):
+    def initial_state(self):
         return np.zeros((2 * self.graph.n_edges, self.theta.unary.shape[1]))
 
     def step(self, messages, active):
@@ -38,9 +37,6 @@ class PairwiseEngine(EdgeReader):
         how = (self.rho, self.damping)
         states = (before, after.copy(), active, d_messages)
         sweep_vjp(self.route, self.graph, self.theta, *how, *states, d_theta)
-
-    def kept(self, state):
-        return state.astype(np.float32)
 
     def messages(self, state):
         messages = np.empty_like(state)
@@ -60,9 +56,3 @@ class PairwiseEngine(EdgeReader):
         d_messages = np.zeros_like(messages)
         marginals_vjp(self.graph, self.route.weights, mu, d_mu, d_messages, d_theta)
         return d_messages
-
-    def new_adjoint(self):
-        return Potentials(np.zeros_like(self.theta.unary), np.zeros_like(self.theta.tables))
-
-    def leave(self, d_theta):
-        return d_theta

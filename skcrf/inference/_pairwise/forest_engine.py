@@ -70,8 +70,8 @@ class ForestEngine(PairwiseEngine):
         How to pass messages.
     theta : Potentials
         Potentials.
-    maximise : bool
-        Whether messages maximise instead of summing.
+    options : int, default=1
+        As for `Engine`.
     """
 
     _known = None, None  # the state that was read last, and what it says

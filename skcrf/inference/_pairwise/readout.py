@@ -4,12 +4,13 @@ Messages are read as rows of an array (2 * n_edges, n_states) of logarithms, wit
 as `Graph` says.
 """
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 
 import numpy as np
 
 from skcrf._numerics import inlined_kernel, kernel, log_normalise
 from skcrf.graph import Potentials
+from skcrf.inference._engine import Engine
 from skcrf.inference._pairwise.forests import breadth_first
 
 
@@ -293,7 +294,7 @@ def decode(graph, theta, messages, order):
     return states
 
 
-class EdgeReader(ABC):
+class EdgeReader(Engine):
     """A part of the engines for pairwise graphs: what their messages mean.
 
     Parameters
@@ -302,13 +303,13 @@ class EdgeReader(ABC):
         How to pass messages.
     theta : Potentials
         Potentials.
+    options : int, default=1
+        As for `Engine`.
     """
 
-    bound = None
-
-    def __init__(self, plan, theta):
-        self.graph, self.rho, self.inward = plan.graph, plan.rho, plan.inward
-        self.theta = theta
+    def __init__(self, plan, theta, options=1):
+        super().__init__(plan, theta, options)
+        self.inward = plan.inward
 
     @abstractmethod
     def messages(self, state):
@@ -319,12 +320,10 @@ class EdgeReader(ABC):
         """The adjoint of the state that means an adjoint of such rows."""
 
     def edge_marginals(self, state):
-        """Marginals of edges, laid out as the graph has them."""
         n_states = self.theta.unary.shape[1]
         return self._read(state, np.empty((self.graph.n_edges, n_states, n_states)))[1]
 
     def log_z(self, state):
-        """The log-partition function alone."""
         if self.inward is not None:
             return read_dual(self.graph, self.theta, self.rho, self.messages(state), self.inward, False)
         n_states = self.theta.unary.shape[1]
@@ -334,11 +333,7 @@ class EdgeReader(ABC):
         problem = self.graph, self.theta, self.rho, self.messages(state)
         return read_edges(*problem, read_nodes(*problem), edge_mu), edge_mu
 
-    def read_vjp(self, state, d_mu, d_edge_mu, d_log_z, through):
-        """The adjoints of state and theta; `d_edge_mu` may be None.
-
-        `through` says whether log_z depends on theta by way of the messages too.
-        """
+    def readout_vjp(self, state, d_mu, d_edge_mu, d_log_z, through):
         n_states = self.theta.unary.shape[1]
         problem = self.graph, self.theta, self.rho, self.messages(state)
         d_edge_mu = np.empty((0, n_states, n_states)) if d_edge_mu is None else d_edge_mu
