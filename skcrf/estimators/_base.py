@@ -407,7 +407,7 @@ class BaseFieldClassifier(PredictionMixin, ClassifierMixin, CallbackSupportMixin
             monitor=monitor,
             rng=check_random_state(self.random_state),
         )
-        if getattr(self.inference_, "tol", 0) > 0 and result.success is not None:
+        if (self.inference_.tol or 0) > 0 and result.success is not None:
             objective(result.x)  # the last evaluation need not have been of these weights, or of all examples
         converged = bool(result.success and objective.converged)
         self._set_fitted(self._allowed(objective.shape.unravel(result.x)), monitor, converged=converged)

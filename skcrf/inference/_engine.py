@@ -7,14 +7,14 @@ engine and options run together.
 
 from abc import ABC, abstractmethod
 from contextlib import contextmanager
-from functools import cache, partial
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from skcrf._numerics import kernel_array
 from skcrf.graph import FactorGraph, Graph, Potentials, as_factors, outer, scaled, score, score_vjp, select
-from skcrf.inference._base import Beliefs
+from skcrf.inference._base import Beliefs, Deferred
 from skcrf.inference._fixed_point import Trace, iterate, reverse
 
 
@@ -285,7 +285,7 @@ def _infer_one(engine, plan, edges, tape, start):
         mu, log_z = np.eye(engine.theta.unary.shape[1])[x], score(plan.graph, engine.theta, x)
         edge_mu, run = outer(plan.graph, mu) if edges else None, run._replace(trace=None)
     else:
-        mu, log_z = engine.marginals(trace.state), cache(partial(engine.log_z, trace.state))
+        mu, log_z = engine.marginals(trace.state), Deferred(partial(engine.log_z, trace.state))
         edge_mu = engine.edge_marginals(trace.state) if edges else None
     return Beliefs(mu, edge_mu, log_z, trace.n_iter, trace.converged, run, engine.bound)
 
@@ -303,7 +303,7 @@ def _joined(graph, theta, selections, parts):
     return Beliefs(
         mu=joined("mu", "nodes", graph.n_nodes),
         edge_mu=None if parts[0].edge_mu is None else joined("edge_mu", "beliefs", graph.sizes["belief"]),
-        log_z=cache(lambda: joined("log_z", "examples", graph.n_examples)),
+        log_z=Deferred(lambda: joined("log_z", "examples", graph.n_examples)),
         n_iter=joined("n_iter", "examples", graph.n_examples),
         converged=joined("converged", "examples", graph.n_examples),
         state=_Parts(selections, parts, theta),

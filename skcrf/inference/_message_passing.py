@@ -22,9 +22,6 @@ PASSING = {**ITERATION, "damping": [Interval(Real, 0, 1, closed="left")]}
 class MessagePassing(BaseInference):
     """Base of the methods that pass messages; they differ in edge weights, schedule and stopping."""
 
-    has_curvature = True
-    reads_edges = False
-
     #: Engines in order of preference.
     _engines = (LatticeEngine, PairwiseEngine, FactorEngine)
 
@@ -32,7 +29,7 @@ class MessagePassing(BaseInference):
     def _plan(self, graph):
         """Choose edge weights, schedule and stopping: return a Plan."""
 
-    def forward(self, graph, theta, tau=None, *, edges=False, tape=False, start=None):
+    def forward(self, graph, theta, tau=None, *, edges=False, tape=False, start=None, inner=None):
         task, tau = self.task_of(graph, tau)
         theta = canonical(theta)
         check_numbers(graph, theta)
@@ -71,10 +68,9 @@ class MessagePassing(BaseInference):
         try:
             beliefs = self.forward(graph, clamp(theta, chosen), 1.0, **asked)
         except ValueError as error:
-            name = type(self).__name__
             raise ValueError(
-                f"What {name} chose where it maximises leaves nothing possible: raise max_iter or use "
-                f"'exact'. ({error})"
+                f"The configuration decoded by {type(self).__name__} has probability zero. Increase max_iter "
+                f"or use inference='exact'. ({error})"
             ) from error
         return beliefs._replace(n_iter=beliefs.n_iter + n_iter, converged=beliefs.converged & converged)
 
@@ -91,18 +87,6 @@ class MessagePassing(BaseInference):
         return engine.decode(trace.state), trace.n_iter, trace.converged
 
     def start_of(self, beliefs):
-        """Keep the messages of an answer.
-
-        Parameters
-        ----------
-        beliefs : Beliefs
-            What `forward` returned.
-
-        Returns
-        -------
-        start : ResumePoint or None
-            What a later `forward` on the same graph can start from.
-        """
         return resume_point(beliefs)
 
     def backward(self, beliefs, d_mu=None, d_edge_mu=None, d_log_z=None):

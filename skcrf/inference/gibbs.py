@@ -7,7 +7,7 @@ import numpy as np
 from sklearn.utils._param_validation import Interval
 
 from skcrf._numerics import kernel
-from skcrf.inference._base import BaseInference, Beliefs
+from skcrf.inference._base import BaseInference, Beliefs, Deferred
 from skcrf.inference._map_solver import NEVER, searchable
 from skcrf.inference._random import arrays_of, draw_state, draw_states, local_scores, streams, streams_of
 
@@ -92,7 +92,7 @@ class Gibbs(BaseInference):
         return Beliefs(
             mu=means.mean(axis=0),
             edge_mu=edge_mu / (self.n_samples * self.n_chains) if edges else None,
-            log_z=_no_log_z,
+            log_z=Deferred(_no_log_z),
             n_iter=once,
             converged=np.ones(graph.n_examples, dtype=bool),
             state=_State(means),

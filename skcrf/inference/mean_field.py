@@ -43,15 +43,13 @@ class MeanField(BaseInference):
 
     layouts = frozenset({"pairwise", "factor"})
     bound = "lower"
-    has_curvature = True
-    reads_edges = False
     _engines = (LatticeMeanField, PairwiseMeanField, FactorMeanField)
 
     def __init__(self, max_iter=10, tol=0.0):
         self.max_iter = max_iter
         self.tol = tol
 
-    def forward(self, graph, theta, tau=None, *, edges=False, tape=False):
+    def forward(self, graph, theta, tau=None, *, edges=False, tape=False, start=None, inner=None):
         self.task_of(graph, tau)
         plan = Plan(graph, None, self.max_iter, self.tol)
         return infer(self._engines, plan, searchable(graph, theta, NEVER), edges=edges, tape=tape)

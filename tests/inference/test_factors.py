@@ -199,7 +199,7 @@ def test_impossible_tables_are_refused(name):
         graph = pack([zoo.FACTORS["triple"], from_factors([2, 2], [scope])])
         theta = zoo.constant(graph, None, None)
         theta.tables[graph.entry_ptr[1] :] = -np.inf
-        with pytest.raises(ValueError, match="theta forbids every configuration of example 1"):
+        with pytest.raises(ValueError, match=r"theta must allow .*, got none in example 1"):
             INFERENCE[name]().forward(graph, theta)
 
 

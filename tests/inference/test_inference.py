@@ -172,7 +172,7 @@ def test_refuses_tasks_it_does_not_claim(cls):
     for task in cls.tasks:
         cls().forward(graph, theta, tau=TASKS[task])
     for tau in (-0.5, 1.5, np.nan):
-        with pytest.raises(ValueError, match=f"tau must be from 0 .*{tau}"):
+        with pytest.raises(ValueError, match=f"tau must be between 0 .*{tau}"):
             cls().forward(graph, theta, tau=tau)
 
 

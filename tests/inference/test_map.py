@@ -113,7 +113,7 @@ def test_what_is_impossible_is_not_the_best():
     graph = pack([zoo.SINGLES["pair"], zoo.SINGLES["pair"]])
     theta = zoo.constant(graph, 2, None)
     theta.tables[1] = -np.inf
-    with pytest.raises(ValueError, match="forbids every configuration of example 1"):
+    with pytest.raises(ValueError, match=r"theta must allow .*, got none in example 1"):
         GraphCut().forward(graph, theta)
     assert_array_equal(ICM().forward(graph, theta).log_z, [0.0, -np.inf])
 
@@ -287,5 +287,5 @@ def test_temperatures_of_the_wrong_shape_are_refused(name):
     graph = chain(4)
     theta, tau = Potentials(np.zeros((4, 2)), np.zeros((1, 2, 2))), float("sum" in INFERENCE[name].tasks)
     for shape in ((3,), (5,), (4, 1)):
-        with pytest.raises(ValueError, match=r"tau has shape \(.*expected \(\) or one for each node: \(4,\)"):
+        with pytest.raises(ValueError, match=r"tau must have shape \(\) or \(4,\), got \(.*\)"):
             INFERENCE[name]().forward(graph, theta, np.full(shape, tau))
