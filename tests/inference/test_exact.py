@@ -192,7 +192,7 @@ def test_order_is_that_of_min_fill(weighted, seed):
 def test_refusal_tells_width_entries_and_bytes():
     graph = lattice(4, 4)
     theta = zoo.constant(graph, 3, None)
-    message = r"example 0 has an induced width of 4, with 2\*\*7.925 entries.*would take .* max_memory=1000"
+    message = r"example 0 needs .* bytes .induced width of 4, 2\*\*7.925 entries.*max_memory=1000"
     with pytest.raises(ValueError, match=message):
         Exact(max_memory=1000).forward(graph, theta)
     assert Exact(max_memory=3**5 * 16 * 8).forward(graph, theta).converged.all()
