@@ -6,8 +6,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from skcrf.inference._engine import engines_of, plain_engines
 from skcrf.inference._lattice.engine import LatticeEngine
 from skcrf.inference._lattice.mean_field import LatticeMeanField
-from skcrf.inference._pairwise.chain_engine import ChainEngine
-from skcrf.inference._pairwise.engine import PairwiseEngine
+from skcrf.inference._pairwise.engine import ChainEngine, PairwiseEngine
 from skcrf.inference._pairwise.mean_field import PairwiseMeanField
 
 #: Those that do lattices in vector arithmetic, and those that do any graph.

@@ -8,7 +8,7 @@ from sklearn.utils._param_validation import Interval
 
 from skcrf import _scratch
 from skcrf._numerics import kernel_array
-from skcrf.graph import ExampleError, FactorGraph, Graph, Potentials, as_factors, canonical
+from skcrf.graph import ExampleError, FactorGraph, Graph, Potentials, canonical
 from skcrf.inference._base import (
     BaseInference,
     Beliefs,
@@ -16,6 +16,7 @@ from skcrf.inference._base import (
     check_possible,
     elimination_groups,
 )
+from skcrf.inference._engine import as_factor_problem
 from skcrf.inference._junction.propagate import Offsets, pass_messages, pass_messages_vjp
 from skcrf.inference._junction.tree import Structure, junction_tree
 
@@ -33,16 +34,16 @@ class _State(NamedTuple):
 class Exact(BaseInference):
     """Exact inference on a junction tree.
 
-    Nodes are eliminated in an order that connects few of them (min-fill). Time and memory grow as the number of
-    states to the power of the induced width plus one: a chain has width 1, a lattice about that of its
+    Nodes are eliminated in an order that connects few of them (min-fill). Time and memory grow as the number
+    of states to the power of the induced width plus one: a chain has width 1, a lattice about that of its
     shorter side. Nodes with a single possible state, such as nodes with known labels, are left out and reduce
     the width.
 
     With a temperature of 0 at some nodes, the result is the marginal MAP: the states of these nodes with the
     largest sum over all other nodes, which are eliminated first, and the marginals of the others given these
     states. With temperatures between 0 and 1, sums are power sums (P16 Eq 4.6): a node is eliminated by
-    ``tau log sum exp(. / tau)``. Nodes with higher temperatures are eliminated first, or the nodes in `inner`.
-    Beliefs are the derivative of `log_z` (P16 Eq 4.9).
+    ``tau log sum exp(. / tau)``. Nodes with higher temperatures are eliminated first, or the nodes in
+    `inner`. Beliefs are the derivative of `log_z` (P16 Eq 4.9).
 
     Parameters
     ----------
@@ -78,7 +79,7 @@ class Exact(BaseInference):
         task, tau = self.task_of(graph, tau)
         theta = canonical(theta)
         check_numbers(graph, theta)
-        factors = graph if isinstance(graph, FactorGraph) else as_factors(graph, theta.unary.shape[1])
+        factors, _ = as_factor_problem(graph, theta)
         rank, temperature = elimination_groups(graph, tau, inner)
         group, fixed_state = _groups(theta, rank)
         trees = self._trees(factors, group)
@@ -129,8 +130,8 @@ class Exact(BaseInference):
                 least = "" if cost.is_whole else "at least "
                 raise ExampleError(
                     f"Exact inference on {{example}} needs {least}{cost.n_bytes:.4g} bytes (induced width of "
-                    f"{least}{cost.width}, 2**{cost.log2_largest:.4g} entries in the largest table), more than "
-                    f"max_memory={self.max_memory:.4g}. Increase max_memory, or use 'bp' or 'trw'.",
+                    f"{least}{cost.width}, 2**{cost.log2_largest:.4g} entries in the largest table), more "
+                    f"than max_memory={self.max_memory:.4g}. Increase max_memory, or use 'bp' or 'trw'.",
                     examples[0],
                 )
             trees.append((tree, np.array(examples)))

@@ -6,7 +6,7 @@ from skcrf.inference._engine import Plan, expected_statistics, infer, pull_back
 from skcrf.inference._factor.mean_field import FactorMeanField
 from skcrf.inference._fixed_point import ITERATION
 from skcrf.inference._lattice.mean_field import LatticeMeanField
-from skcrf.inference._map_solver import NEVER, searchable
+from skcrf.inference._map_solver import FORBIDDEN, finite_tables
 from skcrf.inference._pairwise.mean_field import PairwiseMeanField
 
 
@@ -52,13 +52,13 @@ class MeanField(BaseInference):
     def forward(self, graph, theta, tau=None, *, edges=False, tape=False, start=None, inner=None):
         self.task_of(graph, tau)
         plan = Plan(graph, None, self.max_iter, self.tol)
-        return infer(self._engines, plan, searchable(graph, theta, NEVER), edges=edges, tape=tape)
+        return infer(self._engines, plan, finite_tables(graph, theta, FORBIDDEN), edges=edges, tape=tape)
 
     def backward(self, beliefs, d_mu=None, d_edge_mu=None, d_log_z=None):
         return pull_back(beliefs, d_mu, d_edge_mu, d_log_z)
 
     def curvature(self, graph, theta, beliefs):
-        return ProductCurvature(graph, searchable(graph, theta, NEVER).tables, beliefs.mu)
+        return ProductCurvature(graph, finite_tables(graph, theta, FORBIDDEN).tables, beliefs.mu)
 
     def statistics(self, graph, beliefs):
         return expected_statistics(beliefs)

@@ -9,7 +9,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from skcrf.graph import Potentials, chain, lattice, pack
 from skcrf.inference import Gibbs
-from skcrf.inference.gibbs import coloured
+from skcrf.inference.gibbs import colour_nodes
 from skcrf.losses import LOSSES
 
 SWEEPS = {"n_samples": 20, "burn_in": 5} if config.DISABLE_JIT else {"n_samples": 1000, "burn_in": 50}
@@ -49,15 +49,15 @@ def test_standard_errors_are_as_large_as_errors(seed):
 
 def test_no_two_neighbours_have_one_colour():
     for title, graph in zoo.EVERY.items():
-        colours, order = coloured(graph)
+        colours, order = colour_nodes(graph)
         with zoo.case(title):
             first, second = graph.edges.T
             assert (colours[first] != colours[second]).all()
             assert_array_equal(graph.node_example[order], graph.node_example)
             for nodes in np.split(order, graph.node_ptr[1:-1]):
                 assert (np.diff(colours[nodes]) >= 0).all()
-    assert coloured(lattice(4, 5))[0].max() == 1
-    assert coloured(lattice(4, 5, connectivity=8))[0].max() == 3
+    assert colour_nodes(lattice(4, 5))[0].max() == 1
+    assert colour_nodes(lattice(4, 5, connectivity=8))[0].max() == 3
 
 
 def test_a_seed_is_a_draw_and_a_batch_is_its_examples(seed):
@@ -108,7 +108,7 @@ def test_what_it_does_not_know_is_told():
     graph = zoo.SINGLES["chain"]
     theta = zoo.constant(graph, 2, None)
     beliefs = Gibbs(n_samples=1).forward(graph, theta)
-    with pytest.raises(ValueError, match="Gibbs tells no log_z"):
+    with pytest.raises(ValueError, match="Gibbs does not estimate log_z"):
         _ = beliefs.log_z
     with pytest.raises(ValueError, match="Gibbs has no derivative"):
         Gibbs().backward(beliefs, d_mu=beliefs.mu)

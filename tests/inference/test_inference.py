@@ -10,7 +10,7 @@ from sklearn.base import clone
 
 from skcrf.graph import Potentials, factor_potentials, from_edges, from_factors, lattice, pack, score
 from skcrf.inference import INFERENCE
-from skcrf.inference._pairwise.chains import monotonic_chains
+from skcrf.inference._pairwise.schedule import monotonic_chains
 from skcrf.inference.trw import spanning_tree_weights
 
 # Random models a check: plain Python is a hundred times slower than compiled kernels.

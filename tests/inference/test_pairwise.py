@@ -12,7 +12,7 @@ from skcrf.graph import Potentials, chain, from_edges, lattice, pack
 from skcrf.inference import TRW, Tree
 from skcrf.inference._engine import Plan
 from skcrf.inference._pairwise.engine import PairwiseEngine
-from skcrf.inference._pairwise.schedule import RUN, route_of
+from skcrf.inference._pairwise.schedule import BLOCK_SIZE, MESSAGE, message_schedule
 
 
 def random_graph(rng, n_nodes, n_edges, **kwargs):
@@ -49,7 +49,7 @@ def potentials(graph, n_states, rng, *, size=1.0, forbidden=0.0):
 def engine_of(graph, theta, rho, damping=0.0, maximise=False, careful=False):
     engine = PairwiseEngine(Plan(graph, rho, 1, 1e-9, damping, maximise=maximise), theta)
     if careful:
-        engine.route = engine.route._replace(edge_factor=np.full(graph.n_edges, -1))
+        engine.schedule = engine.schedule._replace(edge_exp_table=np.full(graph.n_edges, -1))
     return engine
 
 
@@ -93,17 +93,17 @@ def test_sweep_sends_the_messages_one_after_another(graph, n_states, forbidden, 
 @any_graph
 def test_messages_of_a_run_do_not_depend_on_each_other(graph):
     theta = Potentials(np.zeros((graph.n_nodes, 2)), np.zeros((graph.n_tables, 2, 2)))
-    route = route_of(graph, theta, np.ones(graph.n_edges), maximise=False)
-    message = route.steps[:, 5]
+    schedule = message_schedule(graph, theta, np.ones(graph.n_edges), maximise=False)
+    message = schedule.updates[:, MESSAGE]
     source, target = graph.edges.ravel()[message ^ 1], graph.edges.ravel()[message]
     assert_array_equal(message, graph.schedule)
-    sizes = np.diff(route.run_ptr)
-    assert sizes.sum() == len(message) and sizes.max() <= RUN
-    for run in range(len(sizes)):
-        part = slice(route.run_ptr[run], route.run_ptr[run + 1])
+    sizes = np.diff(schedule.block_ptr)
+    assert sizes.sum() == len(message) and sizes.max() <= BLOCK_SIZE
+    for block in range(len(sizes)):
+        part = slice(schedule.block_ptr[block], schedule.block_ptr[block + 1])
         for p in range(part.start, part.stop):
             assert source[p] not in target[part.start : p]
-    assert_array_equal(route.run_ptr[route.example_ptr], 2 * graph.edge_ptr)
+    assert_array_equal(schedule.block_ptr[schedule.example_ptr], 2 * graph.edge_ptr)
 
 
 @any_graph
@@ -157,8 +157,8 @@ def test_a_table_of_edges_with_many_weights(seed):
     theta = potentials(tied, 3, rng)
     inference = TRW(rho=rng.uniform(0.2, 1.0, size=len(ends)), max_iter=4)
     d_mu = rng.normal(size=theta.unary.shape)
-    route = route_of(tied, theta, inference.rho, maximise=False)
-    assert (route.edge_factor < 0).any() and (route.edge_factor >= 0).any()
+    schedule = message_schedule(tied, theta, inference.rho, maximise=False)
+    assert (schedule.edge_exp_table < 0).any() and (schedule.edge_exp_table >= 0).any()
     shared = inference.forward(tied, theta, tape=True)
     single = inference.forward(own, Potentials(theta.unary, theta.tables[own.n_tables * [0]]), tape=True)
     assert_allclose(shared.mu, single.mu, rtol=0, atol=1e-13)

@@ -12,7 +12,7 @@ from test_many_fields import N_BATCHES, draw_batch
 
 from skcrf.graph import Potentials, chain, clamp, from_edges, lattice, pack, score
 from skcrf.inference import TRW, TRWS
-from skcrf.inference._pairwise.chains import monotonic_chains
+from skcrf.inference._pairwise.schedule import monotonic_chains
 
 # Plain Python is a hundred times slower than compiled kernels.
 MANY = 2 if config.DISABLE_JIT else 20

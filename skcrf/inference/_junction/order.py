@@ -37,7 +37,7 @@ class _Nodes(NamedTuple):
 def eliminate(scope_ptr, scope, late, log_card, cost, limit):
     """Find an order of elimination.
 
-    Among nodes of equal fill, the one with the smallest clique goes first, then the one with the lowest index.
+    Among nodes of equal fill, the one with the smallest clique goes first, then that of the lowest index.
 
     Parameters
     ----------
@@ -196,7 +196,7 @@ def _connect_all(lists, pool, around, nodes, stamp, heap):
 
 @kernel
 def _remove_from_all(lists, pool, node, around, nodes, stamp, heap):
-    """Remove a node from the lists of its neighbours, which are connected, and update their fill and weight."""
+    """Remove a node from the lists of its neighbours, and update their fill and weight."""
     had_fill = nodes.fill[node] > 0
     total = nodes.cost[around].sum()
     for other in around:

@@ -41,7 +41,7 @@ class Offsets(NamedTuple):
 def pass_messages(tree, offsets, examples, temperature, theta, tables, seps, log_z, mu):
     """Send messages to the roots and back in the given examples.
 
-    `temperature` has one value per elimination group. Leaves in `tables` and `seps` what the derivative needs.
+    `temperature` has one value per elimination group. The derivative needs `tables` and `seps`.
     """
     work = _workspace(tree)
     for example in examples:
@@ -94,7 +94,7 @@ def pass_messages_vjp(tree, offsets, examples, temperature, tables, seps, d_mu, 
 
 @kernel
 def _workspace(tree):
-    """Allocate offsets with room for the states of outer axes, a one, a block, and a table without an axis."""
+    """Allocate offsets and states of outer axes, the number one, a block, and a table without an axis."""
     longest, largest = 1, 1
     for q in range(len(tree.group)):
         inner = 1
@@ -144,7 +144,7 @@ def _add_summands(tree, offsets, example, q, start, values, seps, table, work):
 
 @inlined_kernel
 def _sum_to_summands(tree, offsets, example, q, start, values, seps, table, p, work):
-    """Add a table, its rows multiplied by `p`, to its summands, summed over the axes that they do not have."""
+    """Add a table, its rows multiplied by `p`, to its summands, summing over the axes that they lack."""
     offset, one, block, scratch = work
     first_axis, axis, weights = tree.axis_ptr[q], tree.axis_ptr[q], p
     for index in range(tree.summand_ptr[q + 1] - 1, tree.summand_ptr[q] - 1, -1):

@@ -8,7 +8,7 @@ from skcrf.inference._mean_field import MeanFieldEngine
 
 @kernel
 def _update(graph, theta, mu, node, out):
-    """The maximiser of the objective in the marginal of one node."""
+    """Compute the maximiser of the objective in the marginal of one node."""
     for x in range(len(out)):
         out[x] = theta.unary[node, x]
     for p in range(graph.incident_ptr[node], graph.incident_ptr[node + 1]):
@@ -25,7 +25,7 @@ def _update(graph, theta, mu, node, out):
 
 @kernel
 def _update_vjp(graph, theta, mu, node, d_log, d_mu, d_theta):
-    """Push `d_log`, the adjoint of a node's update before normalisation, to its neighbours and theta."""
+    """Pull `d_log`, the derivative of an update before normalisation, back to neighbours and theta."""
     for x in range(len(d_log)):
         d_theta.unary[node, x] += d_log[x]
     for p in range(graph.incident_ptr[node], graph.incident_ptr[node + 1]):
@@ -56,7 +56,7 @@ def _ascend(graph, theta, mu, active):
 
 @kernel
 def _ascend_vjp(graph, theta, before, mu, active, d_mu, d_theta):
-    """Undo an iteration node by node, last first; `mu` ends as `before`."""
+    """Reverse an iteration node by node, last first; `mu` ends as `before`."""
     d_log = np.empty(theta.unary.shape[1])
     for example in range(len(active)):
         if active[example]:
@@ -65,7 +65,7 @@ def _ascend_vjp(graph, theta, before, mu, active, d_mu, d_theta):
                 mean = 0.0
                 for x in range(len(d_log)):
                     mean += d_mu[node, x] * mu[node, x]
-                for x in range(len(d_log)):  # backnorm
+                for x in range(len(d_log)):
                     d_log[x] = mu[node, x] * (d_mu[node, x] - mean)
                     d_mu[node, x] = 0.0
                     mu[node, x] = before[node, x]
@@ -74,7 +74,7 @@ def _ascend_vjp(graph, theta, before, mu, active, d_mu, d_theta):
 
 @kernel
 def _objective(graph, theta, mu):
-    """log_z = theta . mu + H(mu), D13 Eq 10 and 12."""
+    """Compute log_z = theta . mu + H(mu), D13 Eq 10 and 12."""
     n_states = theta.unary.shape[1]
     log_z = np.zeros(len(graph.node_ptr) - 1)
     for example in range(len(log_z)):
@@ -92,7 +92,7 @@ def _objective(graph, theta, mu):
 
 @kernel
 def _objective_vjp(graph, theta, mu, d_log_z, through, d_mu, d_theta):
-    """Pull the derivative of log_z back to theta and, if it goes `through` the marginals, to them."""
+    """Add the derivatives of log_z to `d_theta` and, if `through`, to `d_mu`."""
     n_states = theta.unary.shape[1]
     for example in range(len(d_log_z)):
         d_z = d_log_z[example]
@@ -112,14 +112,14 @@ def _objective_vjp(graph, theta, mu, d_log_z, through, d_mu, d_theta):
 
 
 def _outer_vjp(graph, mu, d_edge_mu, d_mu):
-    """Pull the derivative of the marginals of edges back to those of nodes, whose products they are."""
+    """Add the derivative of the edge marginals, products of node marginals, to `d_mu`."""
     i, j = graph.edges.T
     np.add.at(d_mu, i, np.einsum("exz,ez->ex", d_edge_mu, mu[j]))
     np.add.at(d_mu, j, np.einsum("exz,ex->ez", d_edge_mu, mu[i]))
 
 
 class PairwiseMeanField(MeanFieldEngine):
-    """Mean field on any pairwise graph, node after node."""
+    """Mean field on any pairwise graph, node by node."""
 
     def update(self, state, active):
         _ascend(self.graph, self.theta, state, active)
