@@ -9,15 +9,15 @@ import numpy as np
 from measuring import interleaved
 
 from skcrf.graph import Potentials, as_factors, lattice
+from skcrf.inference._engine import Plan
 from skcrf.inference._factor.engine import FactorEngine
-from skcrf.inference._message_passing import Plan
 from skcrf.inference._pairwise.engine import PairwiseEngine
 from skcrf.inference.trw import spanning_tree_weights
 
 
 def jobs_of(engine):
     """An iteration, and its adjoint."""
-    before = engine.start()
+    before = engine.initial_state()
     active, adjoint, d_state = np.ones(1, dtype=bool), engine.new_adjoint(), np.ones_like(before)
     engine.step(before, active)
     after = before.copy()
@@ -37,8 +37,8 @@ def measure(n_states, side, tied, rounds):
     )
     rho, flat = spanning_tree_weights(graph), theta._replace(tables=theta.tables.reshape(-1))
     engines = {
-        "edges": PairwiseEngine(Plan(graph, rho, 1, 0.0, 0.0), theta, False),
-        "factors": FactorEngine(Plan(as_factors(graph, n_states), rho, 1, 0.0, 0.0), flat, False),
+        "edges": PairwiseEngine(Plan(graph, rho, 1, 0.0, 0.0), theta),
+        "factors": FactorEngine(Plan(as_factors(graph, n_states), rho, 1, 0.0, 0.0), flat),
     }
     jobs = {(kind, way): job for kind, engine in engines.items() for way, job in jobs_of(engine).items()}
     found = interleaved(jobs, rounds)

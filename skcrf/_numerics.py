@@ -120,6 +120,21 @@ def log_normalise(values):
 
 
 @kernel
+def softmax(values):
+    """Replace values by their softmax, or zeros if all are -inf, and return their log-sum-exp."""
+    top = values.max()
+    if top == -np.inf:
+        values[:] = 0.0
+        return top
+    total = 0.0
+    for x in range(len(values)):
+        values[x] = np.exp(values[x] - top)
+        total += values[x]
+    values /= total
+    return top + np.log(total)
+
+
+@kernel
 def max_abs_by_part(values, ptr):
     """Largest absolute value in the rows ``ptr[p]`` to ``ptr[p + 1]`` of each part."""
     largest = np.zeros(len(ptr) - 1)

@@ -1,50 +1,28 @@
 """Which engine did what, and how to have everything done by the plain ones."""
 
-from contextlib import contextmanager
-
 import numpy as np
-import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-import skcrf.inference.mean_field
+from skcrf.inference._engine import engines_of, plain_engines
 from skcrf.inference._lattice.engine import LatticeEngine
-from skcrf.inference._lattice.mean_field import CheckerboardEngine
-from skcrf.inference._pairwise.chain_engine import ChainEngine
-from skcrf.inference._pairwise.engine import PairwiseEngine
+from skcrf.inference._lattice.mean_field import LatticeMeanField
+from skcrf.inference._pairwise.engine import ChainEngine, PairwiseEngine
+from skcrf.inference._pairwise.mean_field import PairwiseMeanField
 
 #: Those that do lattices in vector arithmetic, and those that do any graph.
-FAST = {LatticeEngine, CheckerboardEngine}
-PLAIN = {PairwiseEngine, ChainEngine, skcrf.inference.mean_field._GraphEngine}
+FAST = {LatticeEngine, LatticeMeanField}
+PLAIN = {PairwiseEngine, ChainEngine, PairwiseMeanField}
 
 FIELDS = ("mu", "edge_mu", "log_z", "n_iter", "converged")
-
-
-def engines(beliefs):
-    """The classes of the engines that beliefs come from."""
-    parts = getattr(beliefs.state, "beliefs", [beliefs])
-    return {type(part.state.engine) for part in parts}
-
-
-@contextmanager
-def only_plain():
-    """Let no lattice be done by its own engine."""
-
-    def none_is_a_lattice(plan, theta=None):
-        return np.zeros(getattr(plan, "graph", plan).n_examples, dtype=np.int64)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(LatticeEngine, "kinds", staticmethod(none_is_a_lattice))
-        patch.setattr(skcrf.inference.mean_field, "lattice_kinds", none_is_a_lattice)
-        yield
 
 
 def both(inference, graph, theta, **options):
     """Infer by a fast engine and by a plain one, which is made sure of."""
     fast = inference.forward(graph, theta, edges=True, **options)
-    assert engines(fast) <= FAST
-    with only_plain():
+    assert engines_of(fast) <= FAST
+    with plain_engines():
         plain = inference.forward(graph, theta, edges=True, **options)
-    assert engines(plain) <= PLAIN
+    assert engines_of(plain) <= PLAIN
     return fast, plain
 
 

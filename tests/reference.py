@@ -1,7 +1,7 @@
-"""Slow, obvious answers, by enumeration and by the definitions.
+"""Slow reference implementations, by enumeration and by definition.
 
-Nothing here may come from the package but the two containers: whatever is computed is computed again,
-from the formulas (D13 is the paper they are numbered by).
+Only the containers of the package are used here; everything is computed independently of it, by the formulas
+of D13.
 """
 
 from functools import cache
@@ -14,9 +14,9 @@ from skcrf.graph import Potentials
 
 
 class Part(NamedTuple):
-    """One example, with nodes counted from zero and a table for every edge or factor, an axis for each node.
+    """One example, with nodes numbered from zero and one table per edge or factor, with one axis per node.
 
-    Rows of `unary` may be longer than a node has states.
+    Rows of `unary` may be longer than the number of states of a node.
     """
 
     unary: np.ndarray
@@ -26,7 +26,7 @@ class Part(NamedTuple):
 
 
 def links(graph):
-    """List the nodes of every edge or factor; and of every message, by number, its edge and place in that."""
+    """List the nodes of each edge or factor, and the edge and the place in it of each message."""
     if hasattr(graph, "edges"):
         scopes = [tuple(edge) for edge in graph.edges.tolist()]
     else:
@@ -41,7 +41,7 @@ def cards_of(graph, theta):
 
 
 def table_of(graph, theta, e):
-    """Look up the table of an edge or a factor, with an axis for each of its nodes."""
+    """Look up the table of an edge or a factor, with one axis per node."""
     table = graph.edge_table[e]
     if hasattr(graph, "edges"):
         return theta.tables[table]
@@ -58,7 +58,7 @@ def joint_of(graph, edge_mu, e):
 
 
 def laid_out(graph, joints, n_states):
-    """Put the marginals of edges, or factors, where the package has them."""
+    """Bring the marginals of edges or factors to the layout of the package."""
     if hasattr(graph, "edges"):
         return np.array(joints, dtype=float).reshape(-1, n_states, n_states)
     return np.concatenate([np.zeros(0), *map(np.ravel, joints)])
@@ -82,7 +82,7 @@ def parts(graph, theta: Potentials):
 
 @cache
 def all_configurations(cards):
-    """List all configurations of nodes with so many states, an array of shape (n_configurations, n_nodes)."""
+    """List all configurations of nodes with the given cards, as an array (n_configurations, n_nodes)."""
     every = list(product(*(range(card) for card in cards)))
     return np.array(every, dtype=int).reshape(len(every), len(cards))
 
@@ -103,7 +103,7 @@ def scores(part, x):
 
 
 def logsumexp(values):
-    """Compute log(sum(exp(values))), of at least one value that is not -inf."""
+    """Compute log(sum(exp(values))); at least one value must be finite."""
     top = np.max(values)
     return top + np.log(np.sum(np.exp(values - top)))
 
@@ -131,9 +131,9 @@ def marginals(graph, theta):
 
 
 def marginal_map(graph, theta, maximised):
-    """Compute the best log of a sum over the nodes that are not maximised, and its best choices.
+    """Compute the marginal MAP: the largest log-sum over the nodes that are not maximised.
 
-    Returns the value of each example, and all choices that have it: dicts from maximised nodes to states.
+    Returns the value of each example, and all maximisers as dicts from maximised nodes to states.
     """
     values, choices = [], []
     for example, part in enumerate(parts(graph, theta)):
@@ -158,7 +158,7 @@ def max_score(graph, theta):
 
 
 def best_configurations(graph, theta, *, atol=1e-9):
-    """List, for each example, all configurations whose score is the best one."""
+    """List all configurations with the best score of each example."""
     best = []
     for part in parts(graph, theta):
         x = configurations(part)
@@ -168,7 +168,7 @@ def best_configurations(graph, theta, *, atol=1e-9):
 
 
 def log_probability(graph, theta, y):
-    """Compute log p(labels), hidden ones (-1) summed out (D13 Eq 21), for each example."""
+    """Compute log p(labels) of each example, with hidden labels (-1) summed out (D13 Eq 21)."""
     answers = []
     for example, part in enumerate(parts(graph, theta)):
         labels = y[graph.node_ptr[example] : graph.node_ptr[example + 1]]
@@ -186,12 +186,12 @@ def _xlogy(x, y):
 
 
 def _dot(theta, mu):
-    """Compute theta . mu; a forbidden state that has no mass costs nothing."""
+    """Compute theta . mu, with 0 for forbidden states of probability zero."""
     return np.sum([t * m for t, m in zip(np.ravel(theta), np.ravel(mu), strict=True) if m > 0])
 
 
 def _independent(rows):
-    """Multiply marginals of nodes, each along an axis of its own."""
+    """Compute the outer product of node marginals."""
     joint = np.ones(())
     for row in rows:
         joint = np.multiply.outer(joint, row)
@@ -199,7 +199,7 @@ def _independent(rows):
 
 
 def products(graph, mu):
-    """Compute the marginals of edges or factors whose nodes are independent."""
+    """Compute the marginals of edges or factors with independent nodes."""
     scopes = links(graph)[0]
     joints = [
         _independent([mu[i][: getattr(graph, "cards", [mu.shape[1]] * len(mu))[i]] for i in s])
@@ -209,9 +209,9 @@ def products(graph, mu):
 
 
 def free_energy(graph, theta, mu, edge_mu, rho):
-    """Compute theta . mu + H(mu) (D13 Eq 13, 16, 17) of each example; rho = 1 is Bethe's.
+    """Compute theta . mu + H(mu) (D13 Eq 13, 16, 17) of each example; rho = 1 is the Bethe approximation.
 
-    `rho` is a number, or one an edge.
+    `rho` is a number, or one number per edge.
     """
     rho = np.broadcast_to(np.asarray(rho, dtype=float), len(graph.edge_table))
     answers = []
@@ -243,9 +243,8 @@ def mean_field_objective(graph, theta, mu):
 def trw(graph, theta, rho, n_iter, *, damping=0.0):
     """Run `n_iter` iterations of D13 Eq 18 from uniform messages; return mu, edge_mu and the messages.
 
-    `damping` is the share of the old message that is kept, in the log domain.
-    Message (e, s) goes from edge e to its end edges[e, s]; they are visited in the order of the schedule,
-    where it has the number 2 e + s.
+    `damping` is the weight of the old message, in the log domain. Message (e, s) goes from edge e to its end
+    edges[e, s]; its number in the schedule is 2 e + s.
     """
     k, cards, (scopes, numbered) = theta.unary.shape[1], cards_of(graph, theta), links(graph)
     rho = np.broadcast_to(np.asarray(rho, dtype=float), len(scopes))
@@ -253,7 +252,7 @@ def trw(graph, theta, rho, n_iter, *, damping=0.0):
     arriving = {i: [(e, s) for e, s in numbered if scopes[e][s] == i] for i in range(len(theta.unary))}
 
     def product_at(i):
-        """e^theta(x_i) prod_d m_d(x_i)^rho_d."""
+        """Compute e^theta(x_i) prod_d m_d(x_i)^rho_d."""
         value = np.exp(theta.unary[i] - theta.unary[i].max())
         for e, s in arriving[i]:
             value = value * message[e, s] ** rho[e]
@@ -264,12 +263,12 @@ def trw(graph, theta, rho, n_iter, *, damping=0.0):
         return np.exp(table - table.max())
 
     def cavity(e, s):
-        """The product at an end of an edge, without what the edge itself said there."""
-        told, i = message[e, s], scopes[e][s]
-        return np.divide(product_at(i), told, out=np.zeros(k), where=told > 0)[: cards[i]]
+        """Compute the product at an end of an edge, without the message of the edge."""
+        own, i = message[e, s], scopes[e][s]
+        return np.divide(product_at(i), own, out=np.zeros(k), where=own > 0)[: cards[i]]
 
     def joint(e, target=-1):
-        """The table times the cavities of all ends but one."""
+        """Multiply the table by the cavities of all ends but one."""
         rows = [cavity(e, s) if s != target else np.ones(cards[i]) for s, i in enumerate(scopes[e])]
         return factor(e) * _independent(rows)
 
@@ -288,8 +287,8 @@ def trw(graph, theta, rho, n_iter, *, damping=0.0):
 def trees_of(part, rho, later):
     """Divide the edges of an example into trees, each a pair of nodes and edges.
 
-    A connected part whose edges have weight 1 is a tree by itself. Elsewhere edges make chains: `later` gives
-    the later end of each edge, and an edge goes on with one that starts where it ends.
+    A connected component of edges of weight 1 is a tree. The other edges form chains: `later` is the later
+    end of each edge, and an edge is continued by one that starts there.
     """
     n_nodes, edges = len(part.unary), part.edges.tolist()
     whole = [e for e in range(len(edges)) if rho[e] == 1]
@@ -312,10 +311,10 @@ def trees_of(part, rho, later):
 
 
 def dual(graph, theta, rho, message, later):
-    """Sum rho_T log Z(theta_T) over trees, by enumerating each, where messages share theta among them.
+    """Sum rho_T log Z(theta_T) over trees by enumeration, where messages distribute theta among the trees.
 
-    `message` is what `trw` returned, `later` the later end of each edge. Trees must hold at least one edge;
-    what is missing from the weights of a node to 1 is that of a tree of its own.
+    `message` is the result of `trw`, `later` the later end of each edge. If the weights of the trees through
+    a node sum to less than 1, the node itself is a tree of the remaining weight.
     """
     answers = []
     for example, part in enumerate(parts(graph, theta)):
@@ -323,9 +322,9 @@ def dual(graph, theta, rho, message, later):
         own = {(e - offset, s): m for (e, s), m in message.items() if 0 <= e - offset < len(part.edges)}
         weight = np.broadcast_to(np.asarray(rho, dtype=float), len(graph.edges))[offset:][: len(part.edges)]
         with np.errstate(divide="ignore"):
-            told = {key: np.log(m) for key, m in own.items()}
+            logs = {key: np.log(m) for key, m in own.items()}
         b = part.unary.copy()
-        for (e, s), m in told.items():
+        for (e, s), m in logs.items():
             b[part.edges[e, s]] += weight[e] * m
         left, value = np.ones(len(b)), 0.0
         trees = trees_of(part, weight, later[offset:][: len(part.edges)] - first)
@@ -335,8 +334,8 @@ def dual(graph, theta, rho, message, later):
             unary = b[nodes].copy()
             for e in chosen:
                 for s in (0, 1):
-                    # what is impossible is so for every tree
-                    m = told[e, s]
+                    # impossible states are impossible in every tree
+                    m = logs[e, s]
                     unary[place[part.edges[e, s]]] -= np.where(m > -np.inf, m, 0.0)
             edges = np.array([[place[i] for i in part.edges[e]] for e in chosen])
             tree = Part(unary, [unary.shape[1]] * len(nodes), edges, part.tables[chosen] / rho_tree)
@@ -351,8 +350,8 @@ def dual(graph, theta, rho, message, later):
 def mean_field(graph, theta, n_iter):
     """Run `n_iter` iterations of the update of D13 section 3.2 from uniform marginals; return mu.
 
-    Nodes are visited in the order of the graph. Tables have to be finite; uniform means over the
-    states that are not forbidden.
+    Nodes are visited in the order of the graph. Tables must be finite; marginals are uniform over the states
+    that are not forbidden.
     """
     mu = np.isfinite(theta.unary) / np.isfinite(theta.unary).sum(axis=1, keepdims=True)
     scopes, cards = links(graph)[0], cards_of(graph, theta)
@@ -379,7 +378,7 @@ def n_components(n_nodes, edges):
 
 
 def is_forest(graph):
-    """Tell whether no example of a batch has a cycle: as many links as join nodes and factors into trees."""
+    """Tell whether no example of a batch has a cycle."""
     (scopes, numbered), n_nodes = links(graph), len(graph.node_order)
     joined = [(scopes[e][s], n_nodes + e) for e, s in numbered]
     size = n_nodes + len(scopes)
@@ -387,11 +386,11 @@ def is_forest(graph):
 
 
 def tree_distribution_slack(part, rho):
-    """Measure by how much rho breaks the conditions of the spanning tree polytope; 0 for a valid one.
+    """Measure by how much rho violates the conditions of the spanning tree polytope; 0 for a valid one.
 
-    rho gives edge appearance probabilities of some distribution over spanning forests that reach as
-    far as they can if and only if it is non-negative, no set of nodes S holds more than |S| - 1, and
-    the whole holds n_nodes - n_components (Edmonds).
+    rho are the edge appearance probabilities of a distribution over maximal spanning forests if and only if
+    they are non-negative, sum to at most |S| - 1 in every set of nodes S, and to n_nodes - n_components in
+    total (Edmonds).
     """
     n_nodes = len(part.unary)
     broken = [max(0.0, -value) for value in rho]

@@ -1,4 +1,4 @@
-"""A zoo of small graphs, and potentials to go with them."""
+"""A collection of small graphs, and random potentials for them."""
 
 from contextlib import contextmanager
 
@@ -10,17 +10,17 @@ from reference import best_configurations, is_forest, links, table_of
 from skcrf.graph import FactorGraph, Potentials, chain, from_edges, from_factors, isolated, lattice, pack
 from skcrf.inference import INFERENCE
 
-#: Methods that learn from marginals: all that differentiate them, and are no others with other defaults.
+#: Methods that differentiate marginals, without those that only change the defaults of another.
 LEARNING = {
     name: cls
     for name, cls in INFERENCE.items()
     if "mu" in cls.differentiates and not issubclass(cls.__base__, tuple(INFERENCE.values()))
 }
-#: Methods that know log_z, be it a score: all but those that draw samples.
+#: Methods that differentiate log_z, which may be a score.
 SCORING = {name: cls for name, cls in INFERENCE.items() if "log_z" in cls.differentiates}
 MAXIMISING = {name: cls for name, cls in INFERENCE.items() if "max" in cls.tasks}
 
-#: One example each, small enough to enumerate.
+#: Graphs of one example, small enough for enumeration.
 SINGLES = {
     "single": from_edges(1, []),
     "no_edges": from_edges(3, []),
@@ -51,7 +51,7 @@ SINGLES = {
     "lattice_2x3_diagonal_untied": lattice(2, 3, connectivity=8, tied=False),
 }
 
-#: Several examples each.
+#: Graphs of several examples.
 BATCHES = {
     "isolated": isolated(3),
     "chains": pack([chain(3), chain(1), chain(4)]),
@@ -66,13 +66,13 @@ BATCHES = {
 }
 
 GRAPHS = SINGLES | BATCHES
-#: One graph of a kind, for kernels that are plain Python, which is a hundred times slower.
+#: One graph of each kind, for uncompiled kernels, which are about a hundred times slower.
 _PLAIN = (
     *("single", "no_edges", "pair_reversed", "chain_untied", "star_tied", "lonely", "cycle_tied", "bridge"),
     *("parallel", "lattice_1x4", "lattice_2x2", "lattice_2x2_diagonal"),
     *("isolated", "lattices_untied", "small", "mixed", "packed_twice"),
 )
-#: The graphs on which something is claimed of every graph.
+#: The graphs for tests of claims about every graph.
 EVERY = {name: GRAPHS[name] for name in _PLAIN} if config.DISABLE_JIT else GRAPHS
 EVERY_SINGLE = {name: graph for name, graph in EVERY.items() if name in SINGLES}
 EVERY_BATCH = {name: graph for name, graph in EVERY.items() if name in BATCHES}
@@ -80,7 +80,7 @@ FORESTS = {name: graph for name, graph in EVERY.items() if is_forest(graph)}
 LOOPY = {name: graph for name, graph in EVERY.items() if name not in FORESTS}
 EDGELESS = {name: graph for name, graph in EVERY.items() if graph.n_edges == 0}
 
-#: Factors, one example each: all arities, numbers of states that differ, shared tables.
+#: Factor graphs of one example: all arities, different numbers of states, shared tables.
 FACTOR_SINGLES = {
     "lonely_nodes": from_factors([2, 1, 3], []),
     "pair_of_two_and_three": from_factors([2, 3], [(1, 0)]),
@@ -95,7 +95,7 @@ FACTOR_SINGLES = {
     "four_and_pairs": from_factors([2, 1, 2, 2, 2], [(0, 1, 2, 3), (3, 4), (4, 0), (2, 4, 1)]),
 }
 
-#: Several examples each.
+#: Factor graphs of several examples.
 FACTOR_PARTS = {
     "forests": [FACTOR_SINGLES[name] for name in ("triple", "lonely_nodes", "hypertree")],
     "everything": [FACTOR_SINGLES[name] for name in ("overlap", "single_and_none", "cycle_of_triples")],
@@ -104,11 +104,11 @@ FACTORS = FACTOR_SINGLES | {name: pack(graphs) for name, graphs in FACTOR_PARTS.
 _PLAIN_FACTORS = ("single_and_none", "hypertree", "four_at_once", "everything")
 EVERY_FACTOR = {name: FACTORS[name] for name in _PLAIN_FACTORS} if config.DISABLE_JIT else FACTORS
 
-#: All graphs of both layouts, and those on which something is claimed of every graph.
+#: All graphs of both layouts, and those for tests of claims about every graph.
 ALL = GRAPHS | FACTORS
 ANY = EVERY | EVERY_FACTOR
 
-#: A few that between them have everything: for checks that cost more.
+#: A few graphs with all properties between them, for slow tests.
 FEW = {
     name: GRAPHS[name]
     for name in (
@@ -119,14 +119,14 @@ FEW = {
 
 
 def shapes(graph, n_states):
-    """Tell the shapes of unary potentials and tables; `n_states` is not asked of factors."""
+    """Compute the shapes of unary potentials and tables; `n_states` is ignored for factor graphs."""
     if isinstance(graph, FactorGraph):
         return (graph.n_nodes, int(graph.cards.max())), (int(graph.entry_ptr[-1]),)
     return (graph.n_nodes, n_states), (graph.n_tables, n_states, n_states)
 
 
 def padded(graph, theta):
-    """Forbid the states that a node does not have."""
+    """Set states beyond the cardinality of a node to -inf."""
     if isinstance(graph, FactorGraph):
         missing = np.arange(theta.unary.shape[1]) >= graph.cards[:, None]
         return theta._replace(unary=np.where(missing, -np.inf, theta.unary))
@@ -134,13 +134,13 @@ def padded(graph, theta):
 
 
 def normal(graph, n_states, rng, *, strength=1.0):
-    """Draw potentials from a normal distribution; `strength` is the deviation of the tables."""
+    """Draw normal potentials; `strength` is the standard deviation of the tables."""
     unary, tables = shapes(graph, n_states)
     return padded(graph, Potentials(rng.normal(size=unary), strength * rng.normal(size=tables)))
 
 
 def attractive(graph, n_states, rng, *, strength=1.0):
-    """Draw potentials in which neighbours like to agree."""
+    """Draw attractive potentials."""
     theta = normal(graph, n_states, rng, strength=0.1 * strength)
     if isinstance(graph, FactorGraph):
         for table in {graph.edge_table[e]: table_of(graph, theta, e) for e in range(graph.n_edges)}.values():
@@ -151,7 +151,7 @@ def attractive(graph, n_states, rng, *, strength=1.0):
 
 
 def forbidden(graph, n_states, rng, *, strength=1.0, share=0.4):
-    """Draw potentials with a share of -inf that leaves at least one configuration possible."""
+    """Draw potentials with a share of -inf such that at least one configuration is possible."""
     theta = normal(graph, n_states, rng, strength=strength)
     x = rng.integers(getattr(graph, "cards", n_states), size=graph.n_nodes)
     unary_off = rng.random(theta.unary.shape) < share
@@ -166,24 +166,24 @@ def forbidden(graph, n_states, rng, *, strength=1.0, share=0.4):
 
 
 def forbidden_unary(graph, n_states, rng, *, strength=1.0):
-    """Draw potentials in which only states of single nodes are forbidden."""
+    """Draw potentials with -inf in the unary potentials only."""
     theta = normal(graph, n_states, rng, strength=strength)
     return theta._replace(unary=forbidden(graph, n_states, rng).unary)
 
 
 def extreme(graph, n_states, rng, *, size=1e4):
-    """Draw potentials of about the largest size that is promised to work."""
+    """Draw potentials of the largest size that is supported."""
     unary, tables = shapes(graph, n_states)
     drawn = Potentials(*(size * rng.uniform(-1, 1, size=shape) for shape in (unary, tables)))
     return padded(graph, drawn)
 
 
 def constant(graph, n_states, rng):
-    """Make potentials that are all zero: every configuration is as good as any other."""
+    """Make potentials that are zero."""
     return padded(graph, Potentials(*(np.zeros(shape) for shape in shapes(graph, n_states))))
 
 
-#: name -> function(graph, n_states, rng), of potentials with a moderate, finite range or forbidden states.
+#: name -> function(graph, n_states, rng) for potentials of moderate range, or with forbidden states.
 POTENTIALS = {"normal": normal, "attractive": attractive, "forbidden": forbidden, "constant": constant}
 
 
@@ -194,13 +194,13 @@ def labels(graph, n_states, rng, *, hidden=0.0):
 
 
 def possible_labels(graph, theta, rng, *, hidden=0.0):
-    """Choose labels that have a probability above zero, a share of them hidden (-1)."""
+    """Choose labels of positive probability, a share of them hidden (-1)."""
     y = np.concatenate([sorted(best)[0] for best in best_configurations(graph, theta)])
     return np.where(rng.random(graph.n_nodes) < hidden, -1, y)
 
 
 def asked(cls, graphs):
-    """Those of the graphs that a method does not refuse."""
+    """Select the graphs that a method supports."""
     graphs = {title: graph for title, graph in graphs.items() if graph.layout in cls.layouts}
     if "max_iter" in cls().get_params() or cls.exact_on != "forest":
         return graphs
@@ -208,7 +208,7 @@ def asked(cls, graphs):
 
 
 def with_states(graphs, *counts):
-    """List title, graph and number of states, with each of the counts unless the graph has its own."""
+    """List title, graph and number of states, for each of the counts unless the graph has its own."""
     return [
         (title, graph, n_states)
         for title, graph in graphs.items()
@@ -217,7 +217,7 @@ def with_states(graphs, *counts):
 
 
 def askable(methods, graphs):
-    """Pair every method with every graph that it does not refuse, for `pytest.mark.parametrize`."""
+    """Pair every method with every graph that it supports, for `pytest.mark.parametrize`."""
     return [
         pytest.param(cls, graph, id=f"{name}-{title}")
         for name, cls in methods.items()
@@ -227,7 +227,7 @@ def askable(methods, graphs):
 
 @contextmanager
 def case(*words):
-    """Name the case that fails, in a test that goes through many: cheaper than a test for each."""
+    """Add the name of the case to an exception, in a test of many cases."""
     try:
         yield
     except Exception as error:
@@ -236,12 +236,12 @@ def case(*words):
 
 
 def build(cls, **parameters):
-    """Make an instance of a class, with those of the parameters that it has."""
+    """Make an instance of a class with the given parameters, ignoring those that it does not have."""
     return cls(**{name: value for name, value in parameters.items() if name in cls().get_params()})
 
 
 def claimed(strategy, inference, layout="pairwise"):
-    """Whether a gradient strategy, or its class, claims to differentiate an inference."""
+    """Tell whether a gradient strategy, or its class, claims to differentiate an inference."""
     if layout not in strategy.layouts:
         return False
     truncated = getattr(inference, "tol", None) == 0
@@ -249,7 +249,7 @@ def claimed(strategy, inference, layout="pairwise"):
 
 
 def split(graph, theta):
-    """Take a batch of single examples apart, the opposite of `pack`; a list of (graph, theta)."""
+    """Split a batch into examples, the inverse of `pack`; returns a list of (graph, theta)."""
     if isinstance(graph, FactorGraph):
         parts = next(parts for name, parts in FACTOR_PARTS.items() if FACTORS[name] is graph)
         starts = [np.cumsum([part.sizes[of] for part in parts])[:-1] for of in ("node", "entry")]

@@ -67,7 +67,7 @@ class BaseGradient(BaseInference):
             )
         wrapped = clone(self)
         wrapped.inference_ = inference
-        for claim in ("tasks", "exact_on", "bound", "differentiates", "resumes", "reads_edges"):
+        for claim in ("tasks", "exact_on", "bound", "differentiates", "resumes"):
             setattr(wrapped, claim, getattr(inference, claim))
         wrapped.layouts = self.layouts & inference.layouts
         return wrapped
@@ -76,6 +76,11 @@ class BaseGradient(BaseInference):
         # Not every inference has these keywords.
         given = {key: value for key, value in (("start", start), ("inner", inner)) if value is not None}
         return self.inference_.forward(graph, theta, tau, edges=edges, tape=tape, **given)
+
+    @property
+    def reads_edges(self):
+        """Whether `statistics` needs beliefs with edge marginals."""
+        return self.inference_.reads_edges
 
     def start_of(self, beliefs):
         """Keep what a later `forward` can start from.
@@ -118,7 +123,7 @@ def is_truncated(inference):
     truncated : bool
         False also for methods that do not iterate.
     """
-    return getattr(inference, "tol", None) == 0
+    return inference.tol == 0
 
 
 class Asked(NamedTuple):

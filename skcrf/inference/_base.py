@@ -1,8 +1,7 @@
-"""The inference door: potentials go in, beliefs come out, and gradients go back the same way."""
+"""The interface of all inference methods: potentials to beliefs, and derivatives back."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from functools import cached_property
 
 import numpy as np
 from sklearn.base import BaseEstimator
@@ -11,69 +10,88 @@ from skcrf._numerics import kernel_array
 from skcrf.graph import ImpossibleError, Potentials, sum_by_table
 
 
-class _Beliefs(NamedTuple):
-    mu: np.ndarray
-    edge_mu: np.ndarray | None
-    log_z: np.ndarray | Callable
-    n_iter: np.ndarray
-    converged: np.ndarray
-    state: Any
-    bound: np.ndarray | None = None
+class Deferred:
+    """A value that is computed when it is first read.
+
+    Parameters
+    ----------
+    function : callable
+        Computes the value, without arguments.
+    """
+
+    def __init__(self, function):
+        self.function = function
+
+    @cached_property
+    def value(self):
+        """The value."""
+        return self.function()
 
 
-class Beliefs(_Beliefs):
-    """What an inference believes.
+class Beliefs:
+    """Result of an inference.
 
-    Attributes
+    Parameters
     ----------
     mu : ndarray of shape (n_nodes, n_states)
-        Marginal of each node; one-hot where the inference maximises.
+        Node marginals; one-hot where the inference maximises.
     edge_mu : ndarray of shape (n_edges, n_states, n_states) or None
-        Marginal of each edge, if it was asked for.
-    log_z : ndarray of shape (n_examples,)
+        Edge marginals, if they were asked for.
+    log_z : ndarray of shape (n_examples,) or Deferred
         The (approximate) log-partition function; the score of `mu` where the inference maximises. A method
-        may give a function instead, which is called when `log_z` is asked for: not every loss does.
+        may defer its computation until the attribute `log_z` is read, since not every loss reads it.
     n_iter : ndarray of shape (n_examples,)
-        Iterations done.
+        Number of iterations.
     converged : ndarray of shape (n_examples,)
         Whether the iterations reached `tol`. True for methods that do not iterate, and where the
         number of iterations is part of the definition (``tol=0``).
     state : object
-        What `backward` needs; opaque.
-    bound : ndarray of shape (n_examples,) or None
-        Where the inference maximises, a number that no score exceeds, as far as the method knows one: how
-        much `log_z` may fall short of the best score is `bound - log_z`.
+        Whatever `backward` needs.
+    bound : ndarray of shape (n_examples,), default=None
+        Where the inference maximises, an upper bound of the best score, if the method has one: `log_z` falls
+        short of the best score by at most ``bound - log_z``.
     """
 
-    __slots__ = ()
+    def __init__(self, mu, edge_mu, log_z, n_iter, converged, state, bound=None):
+        self.mu = mu
+        self.edge_mu = edge_mu
+        self._log_z = log_z
+        self.n_iter = n_iter
+        self.converged = converged
+        self.state = state
+        self.bound = bound
 
     @property
     def log_z(self):
         """ndarray of shape (n_examples,): the (approximate) log-partition function."""
-        given = self[2]
-        return given() if callable(given) else given
+        return self._log_z.value if isinstance(self._log_z, Deferred) else self._log_z
+
+    def _replace(self, **changes):
+        """Copy with some fields replaced; a deferred `log_z` stays deferred and is computed once for both."""
+        fields = {name.removeprefix("_"): value for name, value in vars(self).items()}
+        return Beliefs(**{**fields, **changes})
 
 
 def check_possible(graph, possible):
-    """Refuse examples that have no possible configuration.
+    """Raise ImpossibleError for the first example with a node that has no possible state.
 
     Parameters
     ----------
-    graph : Graph
+    graph : Graph or FactorGraph
         Structure of the batch.
     possible : ndarray of shape (n_nodes,)
         Whether a node has a possible state.
     """
     if not possible.all():
         raise ImpossibleError(
-            "theta forbids every configuration of {example}, or is too large: "
-            "features may have to be scaled.",
+            "theta must allow at least one configuration, got none in {example}. If no state is forbidden "
+            "there, entries are nan or too large: scale the features.",
             graph.node_example[np.argmin(possible)],
         )
 
 
 def check_numbers(graph, theta):
-    """Refuse potentials that are neither finite nor -inf: a search among them need not end.
+    """Raise ImpossibleError for potentials that are neither finite nor -inf.
 
     Parameters
     ----------
@@ -82,7 +100,7 @@ def check_numbers(graph, theta):
     theta : Potentials
         Potentials.
     """
-    # The largest of some numbers is nan where one of them is.
+    # The maximum of numbers is nan if one of them is.
     if not theta.unary.max(initial=-np.inf) < np.inf:
         check_possible(graph, (theta.unary < np.inf).all(axis=1))
     if not theta.tables.max(initial=-np.inf) < np.inf:
@@ -91,7 +109,7 @@ def check_numbers(graph, theta):
 
 
 def elimination_groups(graph, tau, inner):
-    """Put nodes into groups that are eliminated one after the other.
+    """Group the nodes by the order in which they are eliminated.
 
     Parameters
     ----------
@@ -100,7 +118,8 @@ def elimination_groups(graph, tau, inner):
     tau : float or ndarray of shape (n_nodes,)
         Temperature.
     inner : ndarray of shape (n_nodes,) or None
-        Which nodes come before all others; None for none. Otherwise those of higher temperatures come first.
+        Which nodes are eliminated before all others; None for none. Otherwise those of higher temperatures
+        come first.
 
     Returns
     -------
@@ -112,7 +131,7 @@ def elimination_groups(graph, tau, inner):
     tau = np.broadcast_to(tau, graph.n_nodes)
     outer = np.zeros(graph.n_nodes) if inner is None else ~np.broadcast_to(inner, graph.n_nodes)
     keys, rank = np.unique(np.stack([outer, -tau], axis=1), axis=0, return_inverse=True)
-    temperature = np.abs(keys[:, 1]) if len(keys) else np.ones(1)  # what has no nodes is one empty sum
+    temperature = np.abs(keys[:, 1]) if len(keys) else np.ones(1)  # one empty sum if there are no nodes
     return rank.reshape(-1), kernel_array(temperature)
 
 
@@ -124,62 +143,61 @@ class BaseInference(BaseEstimator, ABC):
     - n_states is the number of labels, the same for all nodes.
     - theta is a `Potentials`: unary (n_nodes, n_states), tables (n_tables, n_states, n_states).
       Entries are finite or -inf; at least one configuration of each example is possible.
-    - In the layout of factors n_states is the largest number of states of a node, -inf where a node has
-      fewer, and tables and the marginals of factors are flat, in the place of those of edges.
+    - In the layout "factor" n_states is the largest number of states of a node, with -inf where a node has
+      fewer. Tables and the marginals of factors, which take the place of edge marginals, are flat.
     - Examples of a batch do not influence each other.
-    - `tau` is the temperature: 1 sums, 0 maximises; a scalar, or one value a node. None is what the method
-      does by itself: it sums, or maximises if it cannot sum.
-    - Where temperatures differ, nodes of higher ones are eliminated first: sums are inside of maxima. Methods
-      that claim "tempered" have a keyword `inner` (n_nodes,) that names nodes to be eliminated before others.
+    - `tau` is the temperature: 1 sums, 0 maximises; a scalar, or one value per node. None stands for 1, or
+      for 0 if the method cannot sum.
+    - Where temperatures differ, nodes of higher ones are eliminated first: sums are inside of maxima.
 
-    The class attributes are claims, and the test suite holds every class to them.
+    The class attributes are claims, and the test suite checks them for every class.
     """
 
     _parameter_constraints = {}
     tol = None
 
-    #: Tasks the method can do: a subset of {"sum", "max", "mixed", "tempered"}.
+    #: Tasks that the method performs: a subset of {"sum", "max", "mixed", "tempered"}.
     tasks = frozenset({"sum"})
-    #: Layouts of graphs that it takes: a subset of {"pairwise", "factor"}.
+    #: Layouts of the graphs that it takes: a subset of {"pairwise", "factor"}.
     layouts = frozenset({"pairwise"})
-    #: Graphs on which the answer is exact: None, "forest" or "any".
+    #: Graphs on which the result is exact: None, "forest" or "any".
     exact_on = None
-    #: Which bound of the log-partition function `log_z` is at convergence: None, "upper" or "lower".
+    #: Side on which `log_z` bounds the log-partition function at convergence: None, "upper" or "lower".
     bound = None
-    #: What `backward` is right for: a subset of {"mu", "log_z"}.
+    #: Fields of `Beliefs` that `backward` differentiates correctly: a subset of {"mu", "log_z"}.
     differentiates = frozenset({"mu", "log_z"})
-    #: Whether the answer is that of the only fixed point, wherever the iterations start: then `forward` has a
-    #: keyword `start`, which takes what the method `start_of` makes of earlier beliefs.
+    #: Whether the iterations reach the same fixed point from everywhere, so that `forward` uses `start`.
     resumes = False
-    #: Whether the answer at `tol` is a stationary point of an objective, whose second derivatives the method
-    #: `curvature` tells.
-    has_curvature = False
-    #: Whether `statistics` reads the marginals of edges, for which `forward` has to be asked.
-    reads_edges = True
+    #: None for methods that do not iterate, 0 for a fixed number of iterations, above 0 for convergence.
+    tol = None
 
     @abstractmethod
-    def forward(self, graph, theta, tau=None, *, edges=False, tape=False):
-        """Infer.
+    def forward(self, graph, theta, tau=None, *, edges=False, tape=False, start=None, inner=None):
+        """Compute marginals, or maximise.
 
         Parameters
         ----------
-        graph : Graph
+        graph : Graph or FactorGraph
             Structure of the batch.
         theta : Potentials
             Potentials.
         tau : float or ndarray of shape (n_nodes,), default=None
             Temperature: 1 sums, 0 maximises. None is 1 if the method can sum, else 0.
         edges : bool, default=False
-            Whether the marginals of the edges are asked for.
+            Whether to compute edge marginals.
         tape : bool or float, default=False
-            Whether to remember each iteration, so that `backward` differentiates the very iterations that
-            were done; a number is the bytes that this may take, beyond which some are done again in
-            `backward`. Methods that need no tape ignore it.
+            Whether to record all iterations, so that `backward` differentiates exactly these; a number limits
+            the bytes of the tape, and `backward` repeats the iterations that do not fit. Methods that need no
+            tape ignore it.
+        start : object, default=None
+            Where to start the iterations, made by `start_of`. Methods that do not claim `resumes` ignore it.
+        inner : ndarray of shape (n_nodes,), default=None
+            Which nodes to eliminate before all others. Methods without the task "tempered" ignore it.
 
         Returns
         -------
         beliefs : Beliefs
-            The answer.
+            The result.
         """
 
     @abstractmethod
@@ -189,7 +207,7 @@ class BaseInference(BaseEstimator, ABC):
         Parameters
         ----------
         beliefs : Beliefs
-            What `forward` returned.
+            The result of `forward`.
         d_mu : ndarray of shape (n_nodes, n_states), default=None
             Derivative of some value with respect to the node marginals.
         d_edge_mu : ndarray of shape (n_edges, n_states, n_states), default=None
@@ -204,43 +222,31 @@ class BaseInference(BaseEstimator, ABC):
         """
 
     def statistics(self, graph, beliefs):
-        """Compute the expected statistics: the marginals that the entries of theta are multiplied by.
+        """Compute the expected statistics: the marginals by which the entries of theta are multiplied.
 
         They are the derivative of log_z at a fixed point, and where the method is exact (D13 Eq 4).
 
         Parameters
         ----------
-        graph : Graph
+        graph : Graph or FactorGraph
             Structure of the batch.
         beliefs : Beliefs
-            What `forward` returned.
+            The result of `forward`, with edge marginals if `reads_edges`.
 
         Returns
         -------
         statistics : Potentials
-            Marginals of nodes, and those of edges summed over the edges that share a table.
+            Node marginals, and edge marginals summed over the edges that share a table.
         """
         return Potentials(beliefs.mu.copy(), sum_by_table(graph, beliefs.edge_mu))
 
-    def part_of(self, graph, selection):
-        """Make the method that does for some examples of a batch what this one does for all of it.
-
-        Parameters
-        ----------
-        graph : Graph
-            Structure of the batch.
-        selection : Selection
-            Where the examples stand in it.
-
-        Returns
-        -------
-        inference : BaseInference
-            The method itself, if it does not know the batch.
-        """
-        return self
+    @property
+    def reads_edges(self):
+        """Whether `statistics` needs beliefs with edge marginals."""
+        return type(self).statistics is BaseInference.statistics
 
     def curvature(self, graph, theta, beliefs):
-        """Tell the second derivatives of the objective at its maximum.
+        """Compute the second derivatives of the objective at its maximum.
 
         Parameters
         ----------
@@ -249,24 +255,61 @@ class BaseInference(BaseEstimator, ABC):
         theta : Potentials
             Potentials.
         beliefs : Beliefs
-            What `forward` returned, with the marginals of edges.
+            The result of `forward`, with edge marginals.
 
         Returns
         -------
         curvature : Curvature
             The linear system that the derivative of the beliefs solves.
         """
-        raise NotImplementedError(f"{type(self).__name__} does not tell the curvature of an objective.")
+        raise NotImplementedError(f"{type(self).__name__} does not implement curvature.")
+
+    @property
+    def has_curvature(self):
+        """Whether marginals maximise an objective at `tol`, and `curvature` is implemented."""
+        return "mu" in self.differentiates and type(self).curvature is not BaseInference.curvature
+
+    def start_of(self, beliefs):
+        """Make the argument `start` of a later `forward` on the same graph.
+
+        Parameters
+        ----------
+        beliefs : Beliefs
+            The result of `forward`.
+
+        Returns
+        -------
+        start : object
+            None if there is nothing to start from.
+        """
+        return None
+
+    def part_of(self, graph, selection):
+        """Make the method that does for some examples of a batch what this one does for all of it.
+
+        Parameters
+        ----------
+        graph : Graph or FactorGraph
+            Structure of the batch.
+        selection : Selection
+            Positions of the examples in the batch.
+
+        Returns
+        -------
+        inference : BaseInference
+            The method itself, if its parameters do not depend on the batch.
+        """
+        return self
 
     def task_of(self, graph, tau):
-        """Name the task that a temperature asks for, or refuse it or the graph.
+        """Determine the task that a temperature asks for; raise ValueError if the method cannot perform it.
 
         Parameters
         ----------
         graph : Graph or FactorGraph
             Structure of the batch.
         tau : float or ndarray of shape (n_nodes,) or None
-            Temperature; None for what the method does by itself.
+            Temperature; None for the default of the method.
 
         Returns
         -------
@@ -280,25 +323,23 @@ class BaseInference(BaseEstimator, ABC):
             tau = float("sum" in self.tasks)
         tau = np.asarray(tau, dtype=np.float64)
         if tau.shape not in ((), (graph.n_nodes,)):
-            raise ValueError(
-                f"tau has shape {tau.shape}, expected () or one for each node: ({graph.n_nodes},)."
-            )
+            raise ValueError(f"tau must have shape () or ({graph.n_nodes},), got {tau.shape}.")
         if not ((tau >= 0) & (tau <= 1)).all():
             wrong = tau.ravel()[np.argmin(((tau >= 0) & (tau <= 1)).ravel())]
-            raise ValueError(f"tau must be from 0 (maximise) to 1 (sum) at every node, got {wrong}.")
+            raise ValueError(f"tau must be between 0 (maximise) and 1 (sum), got {wrong}.")
         task = "sum" if (tau == 1).all() else "max" if (tau == 0).all() else "mixed"
         if not np.isin(tau, (0.0, 1.0)).all():
             task = "tempered"
         if task not in self.tasks:
             able = self._methods_with(lambda method: task in method.tasks)
             raise ValueError(
-                f"tau asks {type(self).__name__} for the task {task!r}, but it can only do "
-                f"{sorted(self.tasks)}: take {_words(able)}."
+                f"tau must ask {type(self).__name__} for one of the tasks {sorted(self.tasks)}, got the task "
+                f"{task!r}. Use {_words(able)}."
             )
         return task, tau
 
     def check_layout(self, layout):
-        """Refuse graphs of a layout that the method does not take.
+        """Raise ValueError for graphs of a layout that the method does not take.
 
         Parameters
         ----------
@@ -308,13 +349,13 @@ class BaseInference(BaseEstimator, ABC):
         if layout not in self.layouts:
             able = self._methods_with(lambda method: layout in method.layouts)
             raise ValueError(
-                f"{type(self).__name__} takes graphs of the layout {_words(self.layouts)}, but this one has "
-                f"the layout {layout!r}: take {_words(able)}."
+                f"graph must have the layout {_words(self.layouts)} for {type(self).__name__}, got "
+                f"{layout!r}. Use {_words(able)}."
             )
 
     def _methods_with(self, claim):
-        """Name the methods that make a claim."""
-        from skcrf.inference import INFERENCE  # known once all methods are
+        """List the names of the methods that make a claim."""
+        from skcrf.inference import INFERENCE  # imported late: it imports all methods
 
         return [name for name, method in INFERENCE.items() if claim(method)]
 

@@ -1,14 +1,14 @@
-"""The objective of an inference near its maximum: second derivatives, as implicit differentiation needs them.
+"""Second derivatives of the objective of an inference at its maximum, for implicit differentiation.
 
-The derivative of a maximiser solves the linear system of D13 section 5, ``[[D, B^T], [B, 0]]`` with D the
-second derivatives of the entropy and B the constraints. Here everything but the marginals of nodes is
-eliminated from it, edge by edge, and these are measured in units of ``sqrt(mu)``. What is left,
+The derivative of a maximiser solves the linear system of D13 section 5, ``[[D, B^T], [B, 0]]``, where D are
+the second derivatives of the entropy and B the constraints. All unknowns but the node marginals are
+eliminated, edge by edge, and node marginals are scaled by ``1 / sqrt(mu)``. The remaining system,
 
-    W y = b,    W = I + one block for each edge,
+    W y = b,    W = I + one block per edge,
 
-has the size of the nodes' marginals, and needs no constraint: W maps ``sqrt(mu)``, along which the sum of a
-marginal would change, to itself. It is positive definite at a strict maximum, also where D is singular as a
-node's ``1 - sum rho`` is 0. States that have no probability drop out of it.
+has one unknown per node and state, and needs no constraint: W maps ``sqrt(mu)``, along which the sum of a
+marginal would change, to itself. It is positive definite at a strict maximum, even where D is singular
+because ``1 - sum rho`` of a node is 0. States of probability zero drop out.
 """
 
 from abc import ABC, abstractmethod
@@ -17,31 +17,31 @@ import numpy as np
 
 from skcrf.graph import sum_by_node
 
-# How close to 1 a correlation may come. Where it is 1 (tables that tie states of two nodes together) an edge
-# is rigid, and the elimination would divide by zero. Here the error made so is as small as that of rounding.
+# Correlations are limited to 1 minus this. At a correlation of 1, where a table ties the states of two nodes,
+# the edge is rigid and the elimination would divide by zero. The error of the limit is that of rounding.
 _RIGID = 1e-8
 
 
 class Curvature(ABC):
-    """The linear system of a stationary point.
+    """Linear system of a stationary point.
 
     Attributes
     ----------
     blocks : ndarray of shape (n_edges, 2 * n_states, 2 * n_states)
-        What each edge adds to the identity, at the states of its first end, then of its second.
+        The block of each edge, for the states of its first and then its second end.
     """
 
     @abstractmethod
     def enter(self, d_mu, d_edge_mu):
-        """Compute the right side b, (n_nodes, n_states); `d_edge_mu` may be None."""
+        """Compute the right-hand side b, (n_nodes, n_states); `d_edge_mu` may be None."""
 
     @abstractmethod
     def leave(self, y, d_edge_mu):
-        """Compute what the solution means for nodes, (n_nodes, n_states), and edges, one table each."""
+        """Convert the solution y to derivatives for nodes, (n_nodes, n_states), and edges, one table each."""
 
 
 def _ratio(a, b):
-    """a / b, and 0 where b is."""
+    """Compute a / b, and 0 where b is 0."""
     return np.divide(a, b, out=np.zeros(np.broadcast_shapes(a.shape, b.shape)), where=b > 0)
 
 
@@ -50,9 +50,9 @@ def _centred(d_mu, mu):
 
 
 def _response_of_ends(a):
-    """The inverse of ``[[I, A], [A^T, I]]``, less the identity, for many A of singular values up to 1."""
+    """Compute the inverse of ``[[I, A], [A^T, I]]`` minus the identity, for singular values of A up to 1."""
     a_t = a.transpose(0, 2, 1)
-    # By products, so that what is tiny keeps its digits.
+    # By products, which keep the relative accuracy of tiny entries.
     squares = a @ a_t
     rigid = np.flatnonzero(np.einsum("exx->e", squares) >= (1 - _RIGID) ** 2)
     squares[rigid] = 0.0
@@ -60,7 +60,7 @@ def _response_of_ends(a):
     across = inverse @ a
     blocks = np.block([[inverse @ squares, -across], [-across.transpose(0, 2, 1), a_t @ across]])
     if len(rigid):
-        # By singular values, so that large numbers cancel where they should.
+        # By singular values, so that large numbers cancel exactly.
         u, sigma, v_t = np.linalg.svd(a[rigid])
         sigma = np.minimum(sigma, 1 - _RIGID)[:, None, :]
         pairs = np.concatenate([u, v_t.transpose(0, 2, 1)], axis=1) / np.sqrt(2)
@@ -76,7 +76,7 @@ def _with_eigenvalues(vectors, values):
 
 
 class LocalCurvature(Curvature):
-    """That of theta . mu + H(mu) on the local polytope, H as in D13 Eq 16.
+    """Curvature of theta . mu + H(mu) on the local polytope, with H of D13 Eq 16.
 
     The entries of D are ``-(1 - sum rho) / mu`` at nodes and ``-rho / mu`` at edges. With the correlations
     ``A = mu_ij / sqrt(mu_i mu_j) - sqrt(mu_i mu_j)`` the marginals and multipliers of an edge leave
@@ -87,17 +87,17 @@ class LocalCurvature(Curvature):
     graph : Graph
         Structure.
     rho : ndarray of shape (n_edges,)
-        Weights of edges.
+        Edge weights.
     mu : ndarray of shape (n_nodes, n_states)
-        Marginals of nodes.
+        Node marginals.
     edge_mu : ndarray of shape (n_edges, n_states, n_states)
-        Marginals of edges.
+        Edge marginals.
     """
 
     def __init__(self, graph, rho, mu, edge_mu):
         self.graph, self.mu, self.edge_mu = graph, mu, edge_mu
         self.rho = rho[:, None, None]
-        # Of the edges' own marginals, which are those of the nodes at a fixed point only.
+        # From the edge marginals, which agree with the node marginals only at a fixed point.
         self.roots = np.sqrt(edge_mu.sum(axis=2))[:, :, None], np.sqrt(edge_mu.sum(axis=1))[:, None, :]
         scale = self.roots[0] * self.roots[1]
         a = _ratio(edge_mu, scale) - scale
@@ -106,7 +106,7 @@ class LocalCurvature(Curvature):
     def enter(self, d_mu, d_edge_mu):
         b = np.sqrt(self.mu) * _centred(d_mu, self.mu)
         if d_edge_mu is not None:
-            b += sum_by_node(self.graph, self._pulls(self._ends(d_edge_mu)))
+            b += sum_by_node(self.graph, self._multipliers(self._ends(d_edge_mu)))
         return b
 
     def leave(self, y, d_edge_mu):
@@ -115,7 +115,7 @@ class LocalCurvature(Curvature):
         if d_edge_mu is not None:
             ends = ends - self._ends(d_edge_mu)
             d_edges += self._centred_edges(d_edge_mu)
-        first, second = np.split(self._pulls(ends), 2, axis=1)
+        first, second = np.split(self._multipliers(ends), 2, axis=1)
         d_edges += _ratio(first[:, :, None], self.roots[0]) + _ratio(second[:, None, :], self.roots[1])
         d_edges *= self.edge_mu / self.rho
         return np.sqrt(self.mu) * y, d_edges
@@ -124,27 +124,27 @@ class LocalCurvature(Curvature):
         return d_edge_mu - np.einsum("exz,exz->e", self.edge_mu, d_edge_mu)[:, None, None]
 
     def _ends(self, d_edge_mu):
-        """What an edge would do to the marginals of its ends if they were free."""
-        moved = self.edge_mu * self._centred_edges(d_edge_mu) / self.rho
-        first = _ratio(moved.sum(axis=2), self.roots[0][:, :, 0])
-        return np.concatenate([first, _ratio(moved.sum(axis=1), self.roots[1][:, 0, :])], axis=1)
+        """Compute the changes of the ends' marginals if edges were unconstrained."""
+        change = self.edge_mu * self._centred_edges(d_edge_mu) / self.rho
+        first = _ratio(change.sum(axis=2), self.roots[0][:, :, 0])
+        return np.concatenate([first, _ratio(change.sum(axis=1), self.roots[1][:, 0, :])], axis=1)
 
-    def _pulls(self, ends):
-        """The multipliers of the constraints between an edge and its ends."""
+    def _multipliers(self, ends):
+        """Compute the multipliers of the constraints between edges and their ends."""
         return self.rho[:, 0] * ends + np.einsum("eab,eb->ea", self.blocks, ends)
 
 
 class ProductCurvature(Curvature):
-    """That of mean field, whose unknowns are the marginals of nodes: D has the tables off its diagonal.
+    """Curvature of mean field, where D has the tables off its diagonal.
 
     Parameters
     ----------
     graph : Graph
         Structure.
     tables : ndarray of shape (n_tables, n_states, n_states)
-        theta of the edges, finite.
+        Tables of theta, finite.
     mu : ndarray of shape (n_nodes, n_states)
-        Marginals of nodes.
+        Node marginals.
     """
 
     def __init__(self, graph, tables, mu):
@@ -164,6 +164,6 @@ class ProductCurvature(Curvature):
         return np.sqrt(self.mu) * _centred(d_mu, self.mu)
 
     def leave(self, y, d_edge_mu):
-        moved = np.sqrt(self.mu) * y
+        change = np.sqrt(self.mu) * y
         i, j = self.graph.edges.T
-        return moved, moved[i, :, None] * self.ends[1] + self.ends[0] * moved[j, None, :]
+        return change, change[i, :, None] * self.ends[1] + self.ends[0] * change[j, None, :]

@@ -1,4 +1,4 @@
-"""Base of the methods that maximise and do nothing else: they answer with one configuration an example."""
+"""Base of the methods that only maximise, and find one configuration per example."""
 
 from abc import abstractmethod
 from typing import NamedTuple
@@ -8,74 +8,74 @@ import numpy as np
 from skcrf.graph import Graph, Potentials, canonical, outer, score, score_vjp, sum_by_example
 from skcrf.inference._base import BaseInference, Beliefs, check_numbers, check_possible
 
-#: The potential of a pair that is all but forbidden, where states have probabilities.
-NEVER = -1e8
-# What share of a number is well above its last digits.
-_SHOWS = 1e-6
+#: Finite potential that stands for a forbidden pair in methods that compute probabilities.
+FORBIDDEN = -1e8
+# Relative size of a difference that is well above rounding errors.
+_VISIBLE = 1e-6
 
 
-def searchable(graph, theta, instead=None):
-    """Make potentials under which a node always has a state to go to, whatever its neighbours have.
+def finite_tables(graph, theta, forbidden=None):
+    """Replace -inf in tables, so that a node has a possible state whatever the states of its neighbours are.
 
     Parameters
     ----------
-    graph : Graph
+    graph : Graph or FactorGraph
         Structure of the batch.
     theta : Potentials
         Potentials.
-    instead : float, default=None
-        The potential that stands for a forbidden pair, where -inf would forbid every state to a search that
-        cannot avoid one. None is so low that a single one costs more than all else can gain.
+    forbidden : float, default=None
+        Lower limit of the tables. None sets it so low that a single forbidden pair costs more than everything
+        else can gain.
 
     Returns
     -------
     theta : Potentials
-        The same, with no pair that is forbidden.
+        Canonical potentials with finite tables.
     """
     theta = canonical(theta)
     check_numbers(graph, theta)
     check_possible(graph, (theta.unary > -np.inf).any(axis=1))
     if not np.isneginf(theta.tables).any():
         return theta
-    instead = _costly(graph, theta) if instead is None else instead
-    return theta._replace(tables=np.maximum(theta.tables, instead))
+    forbidden = _forbidding_values(graph, theta) if forbidden is None else forbidden
+    return theta._replace(tables=np.maximum(theta.tables, forbidden))
 
 
-def _costly(graph, theta):
-    """For each table, in shape (n_tables, 1, 1), what is worse than all else in its example is good."""
-    of_nodes, (of_tables, lowest) = _spread(theta.unary)[0], _spread(theta.tables.reshape(graph.n_tables, -1))
-    at_stake = sum_by_example(of_nodes, graph.node_example, graph)
-    at_stake += sum_by_example(of_tables[graph.edge_table], graph.edge_example, graph)
-    # No less than what shows beside the size of an entry.
-    costly = 2.0 * at_stake[graph.table_example] + _SHOWS * np.abs(lowest)
-    return (lowest - np.where(costly > 0, costly, 1.0))[:, None, None]
+def _forbidding_values(graph, theta):
+    """Compute a potential per table, (n_tables, 1, 1), that nothing else in the example can compensate."""
+    nodes, (tables, lowest) = _ranges(theta.unary)[0], _ranges(theta.tables.reshape(graph.n_tables, -1))
+    total = sum_by_example(nodes, graph.node_example, graph)
+    total += sum_by_example(tables[graph.edge_table], graph.edge_example, graph)
+    # Visible beside the other entries of the table.
+    cost = 2.0 * total[graph.table_example] + _VISIBLE * np.abs(lowest)
+    return (lowest - np.where(cost > 0, cost, 1.0))[:, None, None]
 
 
-def _spread(rows):
-    """Tell how far apart the possible entries of each row are, and the lowest one; 0 where none is."""
+def _ranges(rows):
+    """Compute the range and the minimum of the possible entries of each row; 0 where there are none."""
     possible = rows > -np.inf
-    some = possible.any(axis=1)
-    lowest = np.where(some, np.min(rows, axis=1, where=possible, initial=np.inf), 0.0)
-    return np.where(some, rows.max(axis=1), 0.0) - lowest, lowest
+    any_possible = possible.any(axis=1)
+    lowest = np.where(any_possible, np.min(rows, axis=1, where=possible, initial=np.inf), 0.0)
+    return np.where(any_possible, rows.max(axis=1), 0.0) - lowest, lowest
 
 
-class Found(NamedTuple):
-    """A configuration, and how it was found.
+class Solution(NamedTuple):
+    """A configuration and the course of the search.
 
     Attributes
     ----------
     x : ndarray of shape (n_nodes,)
         The states.
     n_iter, converged : ndarray of shape (n_examples,)
-        Iterations, and whether no further one would have changed anything.
-    exact : ndarray of shape (n_examples,) or None
-        Whether no configuration is better, if the method can tell.
+        Number of iterations, and whether the last one changed nothing.
+    is_optimal : ndarray of shape (n_examples,) or None
+        Whether the configuration is known to be a maximiser; None if the method never knows.
     """
 
     x: np.ndarray
     n_iter: np.ndarray
     converged: np.ndarray
-    exact: np.ndarray | None = None
+    is_optimal: np.ndarray | None = None
 
 
 class _State(NamedTuple):
@@ -83,31 +83,30 @@ class _State(NamedTuple):
     theta: Potentials
 
 
-class Maximiser(BaseInference):
-    """Base of the methods that find a configuration of a high score.
+class MAPSolver(BaseInference):
+    """Base of the methods that search for a configuration of high score.
 
-    The derivative of its score, `log_z`, is told by the configuration; that of the configuration is 0. Where
-    pairs of states are forbidden, the search avoids them as it avoids a very low score; what it could not
-    avoid has the score -inf.
+    The derivative of the score, `log_z`, is the configuration; the derivative of the configuration is 0. The
+    search treats forbidden pairs as pairs of very low score; if it cannot avoid one, the score is -inf.
     """
 
     tasks = frozenset({"max"})
     differentiates = frozenset({"log_z"})
 
-    def forward(self, graph, theta, tau=None, *, edges=False, tape=False):
+    def forward(self, graph, theta, tau=None, *, edges=False, tape=False, start=None, inner=None):
         self.task_of(graph, tau)
-        found = self._find(graph, searchable(graph, theta))
-        mu, value = np.eye(theta.unary.shape[1])[found.x], score(graph, theta, found.x)
-        if found.exact is not None:  # the best is impossible: so is everything
-            check_possible(graph, ~(found.exact & np.isneginf(value))[graph.node_example])
+        x, n_iter, converged, is_optimal = self._solve(graph, finite_tables(graph, theta))
+        mu, value = np.eye(theta.unary.shape[1])[x], score(graph, theta, x)
+        if is_optimal is not None:  # if a maximiser is impossible, all configurations are
+            check_possible(graph, ~(is_optimal & np.isneginf(value))[graph.node_example])
         return Beliefs(
             mu=mu,
             edge_mu=outer(graph, mu) if edges else None,
             log_z=value,
-            n_iter=found.n_iter,
-            converged=found.converged,
+            n_iter=n_iter,
+            converged=converged,
             state=_State(graph, theta),
-            bound=None if found.exact is None else np.where(found.exact, value, np.inf),
+            bound=None if is_optimal is None else np.where(is_optimal, value, np.inf),
         )
 
     def backward(self, beliefs, d_mu=None, d_edge_mu=None, d_log_z=None):
@@ -119,5 +118,5 @@ class Maximiser(BaseInference):
         return score_vjp(graph, beliefs.state.theta, beliefs.mu, np.ones(graph.n_examples))
 
     @abstractmethod
-    def _find(self, graph, theta):
-        """Find a configuration without states that theta forbids: return Found."""
+    def _solve(self, graph, theta):
+        """Search for a configuration without states that theta forbids: return a Solution."""

@@ -1,7 +1,7 @@
-"""Random numbers and states in kernels: a stream an example, so that a batch does not change what it draws.
+"""Random numbers and states in kernels, from one stream per example so that batches do not change results.
 
 The combined generator of L'Ecuyer, "Efficient and portable combined random number generators", 1988: its
-products fit into 64 bits with their sign, compiled or not.
+products fit into signed 64-bit integers, compiled or not.
 """
 
 from copy import deepcopy
@@ -15,41 +15,41 @@ _MODULI = 2147483563, 2147483399
 _FACTORS = 40014, 40692
 
 
-def streams(random_state, n_streams):
-    """Make the states of some streams.
+def random_streams(random_state, n_streams):
+    """Make random streams.
 
     Parameters
     ----------
     random_state : int, RandomState instance or None
-        Where they start. An instance is left as it is: batches that are done at once must not take turns.
+        Seed. An instance is not advanced: concurrent batches must not depend on each other.
     n_streams : int
         Number of streams.
 
     Returns
     -------
-    states : ndarray of shape (n_streams, 2)
-        To be passed to `uniform`, which changes them.
+    streams : ndarray of shape (n_streams, 2)
+        The states of the streams, which `uniform` updates.
     """
     rng = check_random_state(None if random_state is None else deepcopy(random_state))
     draw = rng.randint(1, _MODULI[1], size=(n_streams, 2))
     return draw.astype(np.int64)
 
 
-def streams_of(seeds):
-    """Make the states of streams from numbers, of which similar ones give streams that are not.
+def streams_from_seeds(seeds):
+    """Make unrelated random streams from integers, which may be similar.
 
     Parameters
     ----------
     seeds : ndarray of shape (n_streams,)
-        Whole numbers.
+        Integers.
 
     Returns
     -------
-    states : ndarray of shape (n_streams, 2)
-        To be passed to `uniform`, which changes them.
+    streams : ndarray of shape (n_streams, 2)
+        The states of the streams, which `uniform` updates.
     """
     bits, states = seeds.astype(np.int64).astype(np.uint64), []
-    for _ in range(2):  # a round of splitmix64
+    for _ in range(2):  # one round of splitmix64 each
         bits = bits + np.uint64(0x9E3779B97F4A7C15)
         mixed = (bits ^ (bits >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
         mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -60,21 +60,21 @@ def streams_of(seeds):
 
 @inlined_kernel
 def uniform(stream):
-    """Draw a number between 0 and 1; changes the state of the stream, of shape (2,)."""
+    """Draw a number between 0 and 1, and update the stream, of shape (2,)."""
     stream[0] = _FACTORS[0] * stream[0] % _MODULI[0]
     stream[1] = _FACTORS[1] * stream[1] % _MODULI[1]
     return ((stream[0] - stream[1]) % (_MODULI[0] - 1) + 0.5) / _MODULI[0]
 
 
 @inlined_kernel
-def arrays_of(graph, theta):
-    """What `local_scores` reads: taken out of its tuples for every node, that would be most of the work."""
+def conditional_arrays(graph, theta):
+    """List the arrays for `conditional_scores`: reading fields of tuples per node would dominate its cost."""
     return graph.edges, graph.incident, graph.incident_ptr, graph.edge_table, theta.unary, theta.tables
 
 
 @inlined_kernel
-def local_scores(arrays, node, x, out):
-    """The scores of a node's states, given those of its neighbours."""
+def conditional_scores(arrays, node, x, out):
+    """Compute the scores of a node's states given the states of its neighbours."""
     edges, incident, incident_ptr, edge_table, unary, tables = arrays
     for state in range(len(out)):
         out[state] = unary[node, state]
@@ -86,8 +86,8 @@ def local_scores(arrays, node, x, out):
 
 
 @inlined_kernel
-def draw_state(scores, stream):
-    """Draw a state by its score, and leave the probabilities in `scores`."""
+def sample_state(scores, stream):
+    """Sample a state with probabilities softmax(scores), which replace the scores."""
     top, total = -np.inf, 0.0
     for state in range(len(scores)):
         top = max(top, scores[state])
@@ -98,19 +98,19 @@ def draw_state(scores, stream):
     for state in range(len(scores)):
         scores[state] /= total
         if drawn < 0 or left >= 0.0:
-            # The last possible one, if rounding leaves something.
+            # The last possible state, if rounding leaves a remainder.
             drawn = state if scores[state] > 0.0 else drawn
             left -= scores[state]
     return drawn
 
 
 @kernel
-def draw_states(graph, theta, starts):
-    """Draw a state for every node by its unary potentials."""
+def sample_independent(graph, theta, streams):
+    """Sample a state for every node from its unary potentials."""
     x, scores = np.empty(len(theta.unary), np.int64), np.empty(theta.unary.shape[1])
-    for example in range(len(starts)):
-        stream = starts[example]
+    for example in range(len(streams)):
+        stream = streams[example]
         for node in range(graph.node_ptr[example], graph.node_ptr[example + 1]):
             scores[:] = theta.unary[node]
-            x[node] = draw_state(scores, stream)
+            x[node] = sample_state(scores, stream)
     return x

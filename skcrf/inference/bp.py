@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from skcrf.inference._message_passing import PASSING, MessagePassing, Plan
+from skcrf.inference._engine import Plan
+from skcrf.inference._message_passing import PASSING, MessagePassing
 
 
 class BP(MessagePassing):
@@ -95,7 +96,6 @@ class MaxProduct(BP):
 
     tasks = frozenset({"max"})
     differentiates = frozenset({"log_z"})
-    has_curvature = False
 
     def __init__(self, max_iter=100, tol=1e-6, damping=0.3):
         super().__init__(max_iter, tol, damping)

@@ -1,4 +1,4 @@
-"""Enumeration of all configurations."""
+"""Inference by enumeration of all configurations."""
 
 from math import prod
 from numbers import Integral
@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from sklearn.utils._param_validation import Interval
 
-from skcrf.graph import ExampleError, FactorGraph, Potentials, as_factors, canonical, sum_by_table
+from skcrf.graph import ExampleError, FactorGraph, Potentials, canonical, sum_by_table
 from skcrf.inference._base import (
     BaseInference,
     Beliefs,
@@ -15,26 +15,27 @@ from skcrf.inference._base import (
     check_possible,
     elimination_groups,
 )
+from skcrf.inference._engine import as_factor_problem
 
 
 class _State(NamedTuple):
     graph: FactorGraph
-    tables: tuple  # shape of the tables of potentials
-    p: list  # probability of each configuration of each example
-    stages: list  # how it came about, for each example
+    table_shape: tuple
+    p: list  # the probability of each configuration, per example
+    stages: list  # the stages of elimination, per example
 
 
 class BruteForce(BaseInference):
-    """Enumerate every configuration: exact on any graph that is small enough.
+    """Exact inference by enumeration of all configurations, on tiny graphs.
 
-    Where some nodes are maximised and others summed out (`tau` is an array), the answer is the marginal MAP:
-    the states of the maximised nodes that make the sum over the others largest, and beliefs given these.
-    Temperatures between 0 and 1 and `inner` are those of `Exact`.
+    Where some nodes are maximised and others summed out (`tau` is an array), the result is the marginal MAP:
+    the states of the maximised nodes with the largest sum over the others, and beliefs given these states.
+    Temperatures between 0 and 1 and `inner` are used as in `Exact`.
 
     Parameters
     ----------
     max_states : int, default=2**20
-        Number of configurations of an example beyond which to refuse.
+        Maximum number of configurations of an example.
 
     See Also
     --------
@@ -60,41 +61,45 @@ class BruteForce(BaseInference):
     def __init__(self, max_states=2**20):
         self.max_states = max_states
 
-    def forward(self, graph, theta, tau=None, *, edges=False, tape=False, inner=None):
+    def forward(self, graph, theta, tau=None, *, edges=False, tape=False, start=None, inner=None):
         task, tau = self.task_of(graph, tau)
         rank, temperature = elimination_groups(graph, tau, inner)
         theta, n_states = canonical(theta), theta.unary.shape[1]
         check_numbers(graph, theta)
-        if graph.layout == "pairwise":
-            graph, pairs = as_factors(graph, n_states), (graph.n_edges, n_states, n_states)
-        else:
-            pairs = (graph.belief_ptr[-1],)
-        flat = theta.tables.reshape(-1)
+        table_shape = theta.tables.shape
+        graph, theta = as_factor_problem(graph, theta)
         log_z, p, stages = np.empty(graph.n_examples), [], []
         for example in range(graph.n_examples):
             nodes, factors, x = self._configurations(graph, example)
             scores = theta.unary[np.arange(nodes.start, nodes.stop)[:, None], x].sum(axis=0)
             for factor in range(factors.start, factors.stop):
                 table = graph.entry_ptr[graph.edge_table[factor]]
-                scores += flat[table + _entries(graph, factor, nodes, x)]
+                scores += theta.tables[table + _entries(graph, factor, nodes, x)]
             check_possible(graph, (graph.node_example != example) | (scores.max() > -np.inf))
-            found = _eliminate(graph.cards[nodes], rank[nodes], temperature, x, scores)
-            log_z[example] = found[0]
-            p.append(found[1])
-            stages.append(found[2])
+            log_z[example], p_example, stages_example = _eliminate(
+                graph.cards[nodes], rank[nodes], temperature, x, scores
+            )
+            p.append(p_example)
+            stages.append(stages_example)
         mu, factor_mu = self._expectation(graph, n_states, p)
-        if inner is None:  # nodes that are maximised come last: no rounding where there is one state
+        if inner is None:  # maximised nodes come last, and their marginals are one-hot without rounding
             maximised = np.broadcast_to(tau == 0, graph.n_nodes)
             mu[maximised] = mu[maximised] > 0
-        once = np.ones(graph.n_examples, dtype=np.int64)
-        state = _State(graph, theta.tables.shape, p, stages)
-        edge_mu = factor_mu.reshape(pairs) if edges else None
-        bound = log_z if task == "max" else None
-        return Beliefs(mu, edge_mu, log_z, once, once.astype(bool), state, bound)
+        ones = np.ones(graph.n_examples, dtype=np.int64)
+        return Beliefs(
+            mu=mu,
+            edge_mu=factor_mu.reshape(-1, *table_shape[1:]) if edges else None,
+            log_z=log_z,
+            n_iter=ones,
+            converged=ones.astype(bool),
+            state=_State(graph, table_shape, p, stages),
+            bound=log_z if task == "max" else None,
+        )
 
     def backward(self, beliefs, d_mu=None, d_edge_mu=None, d_log_z=None):
-        graph, shape, p, stages = beliefs.state
-        # Marginals are the derivative of log_z, so that theirs is symmetric: how they change along d_mu.
+        graph, table_shape, p, stages = beliefs.state
+        # Marginals are the derivative of log_z, so their Jacobian is symmetric: compute the change along
+        # d_mu.
         weights = []
         for example in range(graph.n_examples):
             nodes, factors, x = self._configurations(graph, example)
@@ -108,25 +113,29 @@ class BruteForce(BaseInference):
             change = _eliminate_vjp(stages[example], value)
             weights.append(p[example] * (change + (0.0 if d_log_z is None else d_log_z[example])))
         d_unary, d_factors = self._expectation(graph, beliefs.mu.shape[1], weights)
-        return Potentials(d_unary, sum_by_table(graph, d_factors).reshape(shape))
+        return Potentials(d_unary, sum_by_table(graph, d_factors).reshape(table_shape))
 
     def _configurations(self, graph, example):
         """Return the example's nodes, factors, and configurations (n_nodes, n_configurations)."""
         nodes = slice(graph.node_ptr[example], graph.node_ptr[example + 1])
         factors = slice(graph.edge_ptr[example], graph.edge_ptr[example + 1])
         cards = graph.cards[nodes].tolist()
-        n_states = prod(cards)
-        if n_states > self.max_states:
+        n_configurations = prod(cards)
+        if n_configurations > self.max_states:
             powers = " * ".join(f"{card}**{cards.count(card)}" for card in sorted(set(cards)))
             raise ExampleError(
-                f"BruteForce would enumerate {powers} configurations of {{example}}, "
-                f"more than max_states={self.max_states}: take inference 'exact'.",
+                f"BruteForce would enumerate {powers} configurations of {{example}}, more than "
+                f"max_states={self.max_states}. Increase max_states, or use 'exact'.",
                 example,
             )
-        return nodes, factors, np.arange(n_states) // _places(cards) % np.reshape(cards, (-1, 1))
+        return (
+            nodes,
+            factors,
+            np.arange(n_configurations) // _place_values(cards) % np.reshape(cards, (-1, 1)),
+        )
 
     def _expectation(self, graph, n_states, weights):
-        """Sum the statistics of all configurations with the given weights."""
+        """Sum the indicators of node and factor states over all configurations with the given weights."""
         mu, factor_mu = np.zeros((graph.n_nodes, n_states)), np.zeros(graph.belief_ptr[-1])
         for example, weight in enumerate(weights):
             nodes, factors, x = self._configurations(graph, example)
@@ -140,21 +149,21 @@ class BruteForce(BaseInference):
 
 
 def _entries(graph, factor, nodes, x):
-    """The entry of a factor's table in each configuration."""
+    """Compute the entry of a factor's table in each configuration."""
     links = slice(graph.scope_ptr[factor], graph.scope_ptr[factor + 1])
     return graph.stride[links] @ x[graph.scope[links] - nodes.start]
 
 
-def _places(cards):
-    """What one more in the state of each node adds to the number of a configuration, (n_nodes, 1)."""
+def _place_values(cards):
+    """Compute by how much the index of a configuration grows per state of each node, (n_nodes, 1)."""
     return np.cumprod([1, *cards], dtype=np.int64)[:-1, None]
 
 
 class _Stage(NamedTuple):
-    """How a group of nodes is eliminated.
+    """Elimination of one group of nodes.
 
-    `before` numbers the states of nodes that are left, for each configuration, and `after` the states of
-    those that are left then, for each such number.
+    `before` is the index of the remaining nodes' states per configuration, and `after` that of the nodes that
+    remain afterwards per value of `before`.
     """
 
     tau: float
@@ -164,13 +173,13 @@ class _Stage(NamedTuple):
 
 
 def _eliminate(cards, rank, temperature, x, scores):
-    """log_z, the probability of each configuration, and the stages: P16 Eq 4.6 and Eq 4.9."""
+    """Compute log_z, the probability of each configuration, and the stages: P16 Eq 4.6 and Eq 4.9."""
     before, value, p, stages = np.arange(len(scores)), scores, np.ones(len(scores)), []
     for group in np.unique(rank):
-        tau, left = temperature[group], rank > group
-        number = (_places(cards[left].tolist()) * x[left]).sum(axis=0)
+        tau, remains = temperature[group], rank > group
+        index = (_place_values(cards[remains].tolist()) * x[remains]).sum(axis=0)
         after = np.empty(len(value), dtype=np.int64)
-        after[before] = number
+        after[before] = index
         top = np.full(after.max() + 1, -np.inf)
         np.maximum.at(top, after, value)
         finite = np.where(top > -np.inf, top, 0.0)
@@ -185,12 +194,12 @@ def _eliminate(cards, rank, temperature, x, scores):
         total[total == 0] = 1.0
         stages.append(_Stage(tau, before, after, weight / total[after]))
         p *= stages[-1].conditional[before]
-        before, value = number, top + tau * np.log(total)
+        before, value = index, top + tau * np.log(total)
     return value[0], p, stages
 
 
 def _eliminate_vjp(stages, value):
-    """How much the log of the probability of each configuration changes as scores change by `value`."""
+    """Compute the change of each configuration's log-probability as scores change by `value`."""
     change = np.zeros(len(value))
     for tau, before, after, conditional in stages:
         mean = np.bincount(after, weights=conditional * value)

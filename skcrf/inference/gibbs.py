@@ -1,4 +1,4 @@
-"""Marginals by Gibbs sampling."""
+"""Gibbs sampling."""
 
 from numbers import Integral
 from typing import NamedTuple
@@ -7,42 +7,49 @@ import numpy as np
 from sklearn.utils._param_validation import Interval
 
 from skcrf._numerics import kernel
-from skcrf.inference._base import BaseInference, Beliefs
-from skcrf.inference._map_solver import NEVER, searchable
-from skcrf.inference._random import arrays_of, draw_state, draw_states, local_scores, streams, streams_of
+from skcrf.inference._base import BaseInference, Beliefs, Deferred
+from skcrf.inference._map_solver import FORBIDDEN, finite_tables
+from skcrf.inference._random import (
+    conditional_arrays,
+    conditional_scores,
+    random_streams,
+    sample_independent,
+    sample_state,
+    streams_from_seeds,
+)
 
 
 class _State(NamedTuple):
-    means: np.ndarray  # (n_chains, n_nodes, n_states)
+    means: np.ndarray  # marginals per chain, (n_chains, n_nodes, n_states)
 
 
 class Gibbs(BaseInference):
-    """Marginals by Gibbs sampling: unbiased in the limit, with standard errors, on any graph.
+    """Marginals by Gibbs sampling, with standard errors, on any graph.
 
-    Every node draws its state given its neighbours, colour by colour: no two neighbours have one, so that the
-    nodes of a colour are a block that is drawn at once. Marginals of nodes are averages of the probabilities
-    by which states were drawn, which have less noise than the states; marginals of edges are counts.
-    Several chains run from starts of their own, and tell by how much averages differ: of states that none of
-    them gets to, as behind pairs that are all but forbidden, standard errors know nothing.
+    Every node samples its state given its neighbours, colour by colour. Neighbours have different colours, so
+    the nodes of a colour form a block that is sampled at once. Node marginals are averages of the conditional
+    probabilities, which have less variance than the sampled states; edge marginals are relative frequencies.
+    Standard errors are computed from several chains with different starts. They do not account for states
+    that no chain reaches, for example behind pairs that are nearly forbidden.
 
-    There is neither `log_z` nor a derivative, so that losses of marginals and likelihoods do not learn with
-    it; it is for predictions, and samples for contrastive divergence.
+    Gibbs sampling has neither `log_z` nor a derivative, so it cannot be used to learn by marginal-based
+    losses or likelihoods. Use it for predictions; contrastive divergence uses its samples.
 
     Parameters
     ----------
     n_samples : int, default=100
-        Sweeps over all nodes that are averaged, in each chain.
+        Number of sweeps over all nodes that are averaged, per chain.
     burn_in : int, default=50
-        Sweeps before these, in each chain.
+        Number of sweeps before these, per chain.
     n_chains : int, default=8
-        Chains.
+        Number of chains.
     random_state : int, RandomState instance or None, default=0
-        Of what is drawn. Every example of a batch draws from streams of its own that start alike, so that its
-        answer does not depend on the others.
+        Seed. All examples of a batch have equal random streams of their own, so that results do not depend on
+        the other examples.
 
     See Also
     --------
-    Exact : Without noise, on graphs that are narrow enough.
+    Exact : Without noise, on graphs of small induced width.
 
     Notes
     -----
@@ -76,43 +83,42 @@ class Gibbs(BaseInference):
         self.n_chains = n_chains
         self.random_state = random_state
 
-    def forward(self, graph, theta, tau=None, *, edges=False, tape=False):
+    def forward(self, graph, theta, tau=None, *, edges=False, tape=False, start=None, inner=None):
         self.task_of(graph, tau)
-        theta, order = searchable(graph, theta, NEVER), coloured(graph)[1]
+        theta, order = finite_tables(graph, theta, FORBIDDEN), colour_nodes(graph)[1]
         n_states = theta.unary.shape[1]
         means = np.zeros((self.n_chains, *theta.unary.shape))
         edge_mu = np.zeros((edges * graph.n_edges, n_states, n_states))
-        for chain, start in enumerate(streams(self.random_state, self.n_chains)):
-            draws = np.tile(start, (graph.n_examples, 1))
-            x = draw_states(graph, theta, draws)
-            sweep(graph, theta, order, self.burn_in, draws, x, means[chain, :0], edge_mu[:0])
-            sweep(graph, theta, order, self.n_samples, draws, x, means[chain], edge_mu)
+        for chain, stream in enumerate(random_streams(self.random_state, self.n_chains)):
+            streams = np.tile(stream, (graph.n_examples, 1))
+            x = sample_independent(graph, theta, streams)
+            _sweep(graph, theta, order, self.burn_in, streams, x, means[chain, :0], edge_mu[:0])
+            _sweep(graph, theta, order, self.n_samples, streams, x, means[chain], edge_mu)
         means /= self.n_samples
-        once = np.full(graph.n_examples, self.burn_in + self.n_samples)
         return Beliefs(
             mu=means.mean(axis=0),
             edge_mu=edge_mu / (self.n_samples * self.n_chains) if edges else None,
-            log_z=_no_log_z,
-            n_iter=once,
+            log_z=Deferred(_no_log_z),
+            n_iter=np.full(graph.n_examples, self.burn_in + self.n_samples),
             converged=np.ones(graph.n_examples, dtype=bool),
             state=_State(means),
         )
 
     def backward(self, beliefs, d_mu=None, d_edge_mu=None, d_log_z=None):
-        raise ValueError("Gibbs has no derivative: take 'bp', 'trw' or 'mean_field' to learn from marginals.")
+        raise ValueError("Gibbs has no derivative. To learn from marginals, use inference='bp' or 'trw'.")
 
     def standard_errors(self, beliefs):
-        """Tell the standard errors of the marginals of nodes, by how much chains differ.
+        """Compute the standard errors of the node marginals from the differences between chains.
 
         Parameters
         ----------
         beliefs : Beliefs
-            What `forward` returned.
+            The result of `forward`.
 
         Returns
         -------
         errors : ndarray of shape (n_nodes, n_states)
-            Standard errors; nan if there is one chain.
+            Standard errors; nan with a single chain.
         """
         means = beliefs.state.means
         if len(means) == 1:
@@ -120,7 +126,7 @@ class Gibbs(BaseInference):
         return means.std(axis=0, ddof=1) / np.sqrt(len(means))
 
     def sample(self, graph, theta, n_sweeps=1, init=None, seeds=None):
-        """Draw a configuration.
+        """Sample a configuration.
 
         Parameters
         ----------
@@ -129,46 +135,45 @@ class Gibbs(BaseInference):
         theta : Potentials
             Potentials.
         n_sweeps : int, default=1
-            Sweeps over all nodes.
+            Number of sweeps over all nodes.
         init : ndarray of shape (n_nodes,), default=None
-            States to start from; -1 or None to draw them by the unary potentials.
+            States to start from; -1 or None to sample them from the unary potentials.
         seeds : ndarray of shape (n_examples,), default=None
-            A number for each example, so that its draws differ from those of others, in whatever batch it is.
-            None to use `random_state` for all.
+            One seed per example, so that examples have different random streams in any batch. None to use
+            `random_state` for all.
 
         Returns
         -------
         x : ndarray of shape (n_nodes,)
-            The states of all nodes after these sweeps.
+            The states of all nodes after the last sweep.
         """
-        theta = searchable(graph, theta, NEVER)
+        theta = finite_tables(graph, theta, FORBIDDEN)
         if seeds is None:
-            draws = np.tile(streams(self.random_state, 1), (graph.n_examples, 1))
+            streams = np.tile(random_streams(self.random_state, 1), (graph.n_examples, 1))
         else:
-            draws = streams_of(np.asarray(seeds))
-        x = draw_states(graph, theta, draws)
+            streams = streams_from_seeds(np.asarray(seeds))
+        x = sample_independent(graph, theta, streams)
         if init is not None:
             x = np.where(np.asarray(init) >= 0, init, x)
         n_states = theta.unary.shape[1]
-        unasked = np.empty((0, n_states)), np.empty((0, n_states, n_states))
-        sweep(graph, theta, coloured(graph)[1], n_sweeps, draws, x, *unasked)
+        no_mu, no_edge_mu = np.empty((0, n_states)), np.empty((0, n_states, n_states))
+        _sweep(graph, theta, colour_nodes(graph)[1], n_sweeps, streams, x, no_mu, no_edge_mu)
         return x
 
 
 def _no_log_z():
-    raise ValueError("Gibbs tells no log_z: take 'exact', 'bp', 'trw' or 'mean_field' for likelihoods.")
+    raise ValueError("Gibbs does not estimate log_z. For likelihoods, use inference='exact' or 'trw'.")
 
 
 @kernel
-def coloured(graph):
-    """Give neighbours different colours, few of them.
+def colour_nodes(graph):
+    """Colour nodes greedily so that neighbours differ, in ``graph.node_order``, which suits lattices.
 
-    Returns the colour of each node and an order of the nodes of each example, colour by colour. Nodes are
-    visited in the order that the graph has, which on lattices is one of few colours.
+    Returns the colour of each node, and the nodes of each example ordered by colour.
     """
     n_nodes = len(graph.node_order)
     colours, taken = np.full(n_nodes, -1), np.full(n_nodes + 1, -1)
-    order, filled = np.empty(n_nodes, np.int64), 0
+    order, n_ordered = np.empty(n_nodes, np.int64), 0
     for example in range(len(graph.node_ptr) - 1):
         nodes, most = graph.node_order[graph.node_ptr[example] : graph.node_ptr[example + 1]], 0
         for node in nodes:
@@ -184,24 +189,24 @@ def coloured(graph):
         for colour in range(most + 1):
             for node in nodes:
                 if colours[node] == colour:
-                    order[filled] = node
-                    filled += 1
+                    order[n_ordered] = node
+                    n_ordered += 1
     return colours, order
 
 
 @kernel
-def sweep(graph, theta, order, n_sweeps, draws, x, mu, edge_mu):
-    """Draw the states of all nodes anew, some times over.
+def _sweep(graph, theta, order, n_sweeps, streams, x, mu, edge_mu):
+    """Sample the states of all nodes `n_sweeps` times.
 
-    Adds the probabilities by which states were drawn to `mu`, and pairs to `edge_mu`, unless these are empty.
+    Adds the conditional probabilities to `mu`, and counts of pairs to `edge_mu`, unless these are empty.
     """
-    scores, arrays = np.empty(theta.unary.shape[1]), arrays_of(graph, theta)
-    for example in range(len(draws)):
-        nodes, stream = order[graph.node_ptr[example] : graph.node_ptr[example + 1]], draws[example]
+    scores, arrays = np.empty(theta.unary.shape[1]), conditional_arrays(graph, theta)
+    for example in range(len(streams)):
+        nodes, stream = order[graph.node_ptr[example] : graph.node_ptr[example + 1]], streams[example]
         for _ in range(n_sweeps):
             for node in nodes:
-                local_scores(arrays, node, x, scores)
-                x[node] = draw_state(scores, stream)
+                conditional_scores(arrays, node, x, scores)
+                x[node] = sample_state(scores, stream)
                 if len(mu):
                     for state in range(len(scores)):
                         mu[node, state] += scores[state]

@@ -7,43 +7,42 @@ from sklearn.utils._param_validation import Interval, StrOptions
 
 from skcrf._numerics import kernel
 from skcrf.graph import ExampleError
-from skcrf.inference._map_solver import Found, Maximiser
-from skcrf.inference._max_flow import REACHED, fill, new_search
-from skcrf.inference.icm import climb
+from skcrf.inference._map_solver import MAPSolver, Solution
+from skcrf.inference._pairwise.max_flow import SOURCE, max_flow, new_search
+from skcrf.inference.icm import coordinate_ascent
 
-# Tables that are submodular but for the last digits, of their differences or of themselves, are submodular.
-_ROUNDING, _LAST_DIGITS = 1e-12, 1e-15
+# Relative rounding errors, of differences and of entries of a table, up to which it counts as submodular.
+_DIFFERENCE_ROUNDING, _ENTRY_ROUNDING = 1e-12, 1e-15
 
 
-class GraphCut(Maximiser):
-    """Find the best configuration by minimum cuts: exact for two labels that attract each other.
+class GraphCut(MAPSolver):
+    """Maximisation by graph cuts, exact for two labels and submodular potentials.
 
-    A table is submodular if its two labels are at least as good when they agree, in sum, as when they differ:
-    ``t[0, 0] + t[1, 1] >= t[0, 1] + t[1, 0]``. Where all tables of an example are, one cut finds the best
-    configuration, and `bound` is its score; elsewhere `bound` is infinite.
+    A table of two labels is submodular if ``t[0, 0] + t[1, 1] >= t[0, 1] + t[1, 0]``. Where all tables of an
+    example are submodular, one minimum cut finds the best configuration, and `bound` is its score; elsewhere
+    `bound` is infinite.
 
-    With more labels a cut finds the best of many moves at once: by an expansion, any nodes change to one
-    label; by a swap, any nodes of two labels exchange them. Moves are tried for all labels, or pairs of them,
-    until none raises the score: the answer need not be the best, but no such move would make it better.
-    Expansions are submodular if tables are minus a metric, as Potts potentials are, swaps if two labels are
-    at least as good, in sum, beside themselves as beside each other.
+    With more labels, each cut finds the best of exponentially many moves: an expansion changes any nodes to
+    one label, a swap exchanges two labels at any nodes. Moves are made for all labels, or pairs of labels,
+    until none increases the score. The result need not be a maximum, but no such move would improve it.
+    Expansions are submodular if the negative tables are metrics, as for Potts potentials, swaps if the table
+    of any two labels is submodular.
 
     Parameters
     ----------
     moves : {"expansion", "swap"}, default="expansion"
-        The moves where there are more than two labels.
+        The moves with more than two labels.
     non_submodular : {"truncate", "error"}, default="truncate"
-        What to do with a table that is not submodular in a move. "truncate" lowers its entries for nodes that
-        would differ, other than the present ones, until it is: then the best move is not always found, but
-        the score still never falls, and in the end single nodes change as in `ICM` until none is better off.
-        "error" refuses it.
+        Treatment of tables that are not submodular in a move. "truncate" lowers entries for different labels,
+        except the present pair, until the table is submodular. Then the best move may be missed, but the
+        score still never decreases, and single nodes change in the end as in `ICM`. "error" raises an error.
     max_sweeps : int, default=20
-        Rounds over all moves, at most.
+        Maximum number of sweeps over all moves.
 
     See Also
     --------
-    TRWS : Tells a bound for any potentials.
-    ICM : One node at a time.
+    TRWS : Maximisation with a bound for any potentials.
+    ICM : Changes one node at a time.
 
     Notes
     -----
@@ -72,23 +71,23 @@ class GraphCut(Maximiser):
         self.non_submodular = non_submodular
         self.max_sweeps = max_sweeps
 
-    def _find(self, graph, theta):
+    def _solve(self, graph, theta):
         n_states = theta.unary.shape[1]
-        # Two labels that are swapped are all there are, so that one cut does it.
+        # With two labels, one swap considers all configurations.
         moves = _MOVES["swap" if n_states == 2 else self.moves](n_states)
         x, search = theta.unary.argmax(axis=1), new_search(graph.n_nodes)
-        n_iter, converged, truncated = _move(graph, theta, moves, self.max_sweeps, x, search)
+        n_iter, converged, truncated = _make_moves(graph, theta, moves, self.max_sweeps, x, search)
         if self.non_submodular == "error" and (truncated >= 0).any():
             example = int(np.argmax(truncated >= 0))
             i, j = graph.edges[truncated[example]] - graph.node_ptr[example]
             raise ExampleError(
-                f"GraphCut needs submodular tables, but that of the edge ({i}, {j}) of {{example}} is not: "
-                "its labels are better when they differ. Take non_submodular='truncate' or 'trw_s'.",
+                f"theta must be submodular, got a table of the edge ({i}, {j}) of {{example}} that prefers "
+                "different labels. Use non_submodular='truncate' or inference='trw_s'.",
                 example,
             )
-        more, climbed = climb(graph, theta, truncated >= 0, self.max_sweeps, x)
-        exact = (truncated < 0) & (n_states <= 2)
-        return Found(x, n_iter + more, (converged & climbed) | exact, exact)
+        n_more, ascent_converged = coordinate_ascent(graph, theta, truncated >= 0, self.max_sweeps, x)
+        is_optimal = (truncated < 0) & (n_states <= 2)
+        return Solution(x, n_iter + n_more, (converged & ascent_converged) | is_optimal, is_optimal)
 
 
 def _expansions(n_states):
@@ -100,16 +99,16 @@ def _swaps(n_states):
     return np.array(pairs, dtype=np.int64).reshape(-1, 2)
 
 
-#: The moves of a sweep: pairs of labels to choose from at each node, where -1 is the present one.
+#: The moves of a sweep: pairs of labels that each node may choose from, with -1 for its present label.
 _MOVES = {"expansion": _expansions, "swap": _swaps}
 
 
 @kernel
-def _move(graph, theta, moves, max_sweeps, x, search):
-    """Make the best of each kind of move, as long as one raises the score; changes `x`.
+def _make_moves(graph, theta, moves, max_sweeps, x, search):
+    """Make the best move of each kind as long as one increases the score; changes `x`.
 
-    Returns the sweeps of each example, whether the last one changed nothing, and an edge of which a table was
-    truncated, -1 if there is none.
+    Returns the number of sweeps per example, whether the last one changed nothing, and an edge whose table
+    was truncated, or -1.
     """
     n_examples = len(graph.node_ptr) - 1
     n_iter, converged = np.zeros(n_examples, np.int64), np.zeros(n_examples, np.bool_)
@@ -122,24 +121,24 @@ def _move(graph, theta, moves, max_sweeps, x, search):
         while n_iter[example] < max_sweeps and not converged[example]:
             n_iter[example] += 1
             converged[example] = True
-            for number in range(len(moves)):
-                _offer(theta, first, end, moves[number, 0], moves[number, 1], x, options)
-                edge = _lay(graph, theta, example, x, options, terminal, residual)
+            for move in range(len(moves)):
+                _list_options(theta, first, end, moves[move, 0], moves[move, 1], x, options)
+                edge = _set_capacities(graph, theta, example, x, options, terminal, residual)
                 truncated[example] = max(edge, truncated[example])
-                fill(graph, first, end, terminal, residual, search)
+                max_flow(graph, first, end, terminal, residual, search)
                 for node in range(first, end):
-                    after[node] = options[node, 0 if search.tree[node] == REACHED else 1]
+                    after[node] = options[node, 0 if search.tree[node] == SOURCE else 1]
                 value = _score(graph, theta, example, after)
                 if value > present:
                     present, x[first:end] = value, after[first:end]
-                    # One cut between all the labels there are leaves nothing to be found.
+                    # A single move between all labels finds the maximum at once.
                     converged[example] = len(moves) == 1 and truncated[example] < 0
     return n_iter, converged, truncated
 
 
 @kernel
-def _offer(theta, first, end, zero, one, x, options):
-    """List the two states that each node may have after a move: both are its own if it has no choice."""
+def _list_options(theta, first, end, zero, one, x, options):
+    """List the two states that each node may have after a move; both are the present one without a choice."""
     for node in range(first, end):
         own = x[node]
         options[node] = own
@@ -151,10 +150,11 @@ def _offer(theta, first, end, zero, one, x, options):
 
 
 @kernel
-def _lay(graph, theta, example, x, options, terminal, residual):
-    """Lay out capacities of which a cut costs as much as a move; returns an edge that was truncated, or -1.
+def _set_capacities(graph, theta, example, x, options, terminal, residual):
+    """Set capacities such that a cut costs as much as a move; returns an edge that was truncated, or -1.
 
-    The source's side has the first option. What is paid for the second one at a node comes from the source.
+    Nodes on the source's side take the first option; the cost of the second one is a capacity from the
+    source.
     """
     truncated = -1
     for node in range(graph.node_ptr[example], graph.node_ptr[example + 1]):
@@ -168,11 +168,13 @@ def _lay(graph, theta, example, x, options, terminal, residual):
         if i0 == i1 or j0 == j1:
             half = 0.0
         elif half < 0.0:
-            # Rows and columns that are forbidden are far below the others, and the same in themselves.
+            # Forbidden rows and columns have large negative entries, but small differences along them.
             along = min(abs(t00 - t01) + abs(t11 - t10), abs(t00 - t10) + abs(t11 - t01))
-            if -half > _ROUNDING * along + _LAST_DIGITS * (abs(t00) + abs(t01) + abs(t10) + abs(t11)):
+            if -half > _DIFFERENCE_ROUNDING * along + _ENTRY_ROUNDING * (
+                abs(t00) + abs(t01) + abs(t10) + abs(t11)
+            ):
                 truncated = edge
-            # The present pair keeps what it has, and no other may gain: so the score cannot fall.
+            # The present pair keeps its potential, and no other gains: so the score cannot decrease.
             if x[i] == i0 and x[j] == j1:
                 t10 += 2.0 * half
             elif x[i] == i1 and x[j] == j0:
@@ -180,7 +182,7 @@ def _lay(graph, theta, example, x, options, terminal, residual):
             else:
                 t01, t10 = t01 + half, t10 + half
             half = 0.0
-        # -theta = ... + (t00 - t10) x_i + (t10 - t11) x_j + 2 half (1 - x_i) x_j, and half of that either way
+        # -theta = ... + (t00 - t10) x_i + (t10 - t11) x_j + 2 half (1 - x_i) x_j, half of it per direction
         terminal[i] += t00 - t10 - half
         terminal[j] += t10 - t11 + half
         residual[2 * edge], residual[2 * edge + 1] = half, half

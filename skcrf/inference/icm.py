@@ -7,25 +7,30 @@ from sklearn.utils._param_validation import Interval
 
 from skcrf._numerics import kernel
 from skcrf.graph import score
-from skcrf.inference._map_solver import Found, Maximiser
-from skcrf.inference._random import arrays_of, draw_states, local_scores, streams
+from skcrf.inference._map_solver import MAPSolver, Solution
+from skcrf.inference._random import (
+    conditional_arrays,
+    conditional_scores,
+    random_streams,
+    sample_independent,
+)
 
 
-class ICM(Maximiser):
+class ICM(MAPSolver):
     """Iterated conditional modes: every node takes its best state given its neighbours, until none changes.
 
-    The score never falls, and the answer is a local maximum: no change of a single node raises it. The first
-    search starts from the best states of the unary potentials, others from states drawn by them.
+    The score never decreases, and the result is a local maximum: no change of a single node increases it. The
+    first search starts from the best states of the unary potentials, others from states sampled from them.
 
     Parameters
     ----------
     n_restarts : int, default=0
-        Further searches; the best answer is kept.
+        Number of further searches; the best result is returned.
     max_sweeps : int, default=100
-        Rounds over all nodes in a search, at most.
+        Maximum number of sweeps over all nodes per search.
     random_state : int, RandomState instance or None, default=0
-        Of further searches. Every example of a batch draws from a stream of its own that starts alike, so
-        that its answer does not depend on the others.
+        Seed of the restarts. All examples of a batch have equal random streams of their own, so that results
+        do not depend on the other examples.
 
     See Also
     --------
@@ -57,36 +62,36 @@ class ICM(Maximiser):
         self.max_sweeps = max_sweeps
         self.random_state = random_state
 
-    def _find(self, graph, theta):
+    def _solve(self, graph, theta):
         x = theta.unary.argmax(axis=1)
-        every = np.ones(graph.n_examples, dtype=bool)
-        n_iter, converged = climb(graph, theta, every, self.max_sweeps, x)
-        starts = np.tile(streams(self.random_state, 1), (graph.n_examples, 1))
+        all_examples = np.ones(graph.n_examples, dtype=bool)
+        n_iter, converged = coordinate_ascent(graph, theta, all_examples, self.max_sweeps, x)
+        streams = np.tile(random_streams(self.random_state, 1), (graph.n_examples, 1))
         for _ in range(self.n_restarts):
-            other = draw_states(graph, theta, starts)
-            more, reached = climb(graph, theta, every, self.max_sweeps, other)
-            better = score(graph, theta, other) > score(graph, theta, x)
-            x = np.where(better[graph.node_example], other, x)
-            n_iter, converged = n_iter + more, np.where(better, reached, converged)
-        return Found(x, n_iter, converged)
+            other = sample_independent(graph, theta, streams)
+            n_more, other_converged = coordinate_ascent(graph, theta, all_examples, self.max_sweeps, other)
+            is_better = score(graph, theta, other) > score(graph, theta, x)
+            x = np.where(is_better[graph.node_example], other, x)
+            n_iter, converged = n_iter + n_more, np.where(is_better, other_converged, converged)
+        return Solution(x, n_iter, converged)
 
 
 @kernel
-def climb(graph, theta, wanted, max_sweeps, x):
-    """Change the states of single nodes as long as that raises the score, in the examples where it is wanted.
+def coordinate_ascent(graph, theta, active, max_sweeps, x):
+    """Change the states of single nodes of the active examples as long as that increases the score.
 
-    Returns sweeps, and whether nothing more is to be done.
+    Returns the number of sweeps, and whether the last one changed nothing.
     """
     n_examples = len(graph.node_ptr) - 1
-    n_iter, converged = np.zeros(n_examples, np.int64), ~wanted
-    scores, arrays = np.empty(theta.unary.shape[1]), arrays_of(graph, theta)
+    n_iter, converged = np.zeros(n_examples, np.int64), ~active
+    scores, arrays = np.empty(theta.unary.shape[1]), conditional_arrays(graph, theta)
     for example in range(n_examples):
         first, end = graph.node_ptr[example], graph.node_ptr[example + 1]
         while n_iter[example] < max_sweeps and not converged[example]:
             n_iter[example] += 1
             converged[example] = True
             for node in graph.node_order[first:end]:
-                local_scores(arrays, node, x, scores)
+                conditional_scores(arrays, node, x, scores)
                 best = np.argmax(scores)
                 if scores[best] > scores[x[node]]:
                     x[node], converged[example] = best, False

@@ -3,20 +3,21 @@
 import numpy as np
 
 from skcrf.graph import ExampleError
-from skcrf.inference._engine import backward_in_parts
-from skcrf.inference._message_passing import MessagePassing, Plan, exact_backward
-from skcrf.inference._pairwise.forest_engine import ForestEngine
-from skcrf.inference._pairwise.forests import breadth_first, two_passes
+from skcrf.inference._engine import Plan, pull_back
+from skcrf.inference._message_passing import MessagePassing
+from skcrf.inference._pairwise.engine import ForestEngine
+from skcrf.inference._pairwise.schedule import breadth_first, cycle_edges, edge_links, two_passes
 
 
 class Tree(MessagePassing):
     """Exact inference on forests: one pass from the leaves to the roots and one back.
 
-    Refuses graphs with a cycle.
+    Graphs with cycles raise an error.
 
     See Also
     --------
     BP : The same messages, iterated on any graph.
+    Exact : Exact on graphs with cycles.
 
     Examples
     --------
@@ -31,24 +32,25 @@ class Tree(MessagePassing):
 
     tasks = frozenset({"sum", "max"})
     exact_on = "forest"
-    _engines = {"pairwise": ForestEngine}
+    _engines = (ForestEngine,)
 
-    def forward(self, graph, theta, tau=None, *, edges=False, tape=False, start=None):
-        beliefs = super().forward(graph, theta, tau, edges=edges, tape=tape, start=start)
-        maximised = self.task_of(graph, tau)[0] == "max"
-        return beliefs._replace(bound=beliefs.log_z) if maximised else beliefs
+    def forward(self, graph, theta, tau=None, *, edges=False, tape=False, start=None, inner=None):
+        beliefs = super().forward(graph, theta, tau, edges=edges, tape=tape, start=start, inner=inner)
+        task, _ = self.task_of(graph, tau)
+        return beliefs._replace(bound=beliefs.log_z) if task == "max" else beliefs
 
     def backward(self, beliefs, d_mu=None, d_edge_mu=None, d_log_z=None):
-        return backward_in_parts(beliefs, d_mu, d_edge_mu, d_log_z, exact_backward)
+        return pull_back(beliefs, d_mu, d_edge_mu, d_log_z, exact=True)
 
     def _plan(self, graph):
-        order, arrival, closing = breadth_first(graph)
+        order, arrival = breadth_first(edge_links(graph))
+        closing = cycle_edges(graph, arrival)
         if (closing >= 0).any():
             example = int(np.argmax(closing >= 0))
             i, j = graph.edges[closing[example]] - graph.node_ptr[example]
             raise ExampleError(
-                f"Tree needs forests, but {{example}} has a cycle through the edge ({i}, {j}). "
-                "Use 'bp', 'trw' or 'exact' for graphs with cycles.",
+                f"Tree needs forests, but {{example}} has a cycle through the edge ({i}, {j}). Use "
+                "inference='exact', 'bp' or 'trw'.",
                 example,
             )
         graph = graph._replace(schedule=two_passes(graph, order, arrival))

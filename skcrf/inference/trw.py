@@ -11,8 +11,9 @@ from sklearn.utils._param_validation import Interval, StrOptions
 
 from skcrf.graph import ExampleError, FactorGraph
 from skcrf.inference._edge_weights import covering_weights
+from skcrf.inference._engine import Plan
 from skcrf.inference._fixed_point import may_resume
-from skcrf.inference._message_passing import PASSING, MessagePassing, Plan
+from skcrf.inference._message_passing import PASSING, MessagePassing
 
 
 class TRW(MessagePassing):

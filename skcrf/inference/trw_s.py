@@ -1,44 +1,41 @@
 """Sequential tree-reweighted belief propagation."""
 
-import numpy as np
-
+from skcrf.inference._engine import Plan
 from skcrf.inference._fixed_point import ITERATION, may_resume
-from skcrf.inference._message_passing import MessagePassing, Plan
-from skcrf.inference._pairwise.chain_engine import ChainEngine
-from skcrf.inference._pairwise.chains import monotonic_chains
+from skcrf.inference._message_passing import MessagePassing
+from skcrf.inference._pairwise.engine import ChainEngine
+from skcrf.inference._pairwise.schedule import monotonic_chains
 
 
 class TRWS(MessagePassing):
-    """Sequential tree-reweighted belief propagation: it never diverges, and bounds at any time.
+    """Sequential tree-reweighted belief propagation, which converges monotonically and bounds at any time.
 
-    The messages are those of `TRW`, D13 Eq 18. Their weights are those of monotonic chains, which follow an
-    order of the nodes, and so is the schedule: in order each node sends to all later neighbours, then in
-    reverse order to all earlier ones. At its turn a node makes all chains through it agree on its marginal,
-    which is a step of coordinate descent on a weighted sum of the log-partition functions of the chains.
-    `log_z` is that sum: never below the true one, and not increasing from iteration to iteration, so that no
-    damping is needed.
+    The messages are those of `TRW`, D13 Eq 18. Weights and schedule are those of monotonic chains, which
+    follow an order of the nodes: in order, each node sends to all later neighbours, then in reverse order to
+    all earlier ones. Each update of a node makes all chains through it agree on its marginal, which is a step
+    of coordinate descent on a weighted sum of the log-partition functions of the chains. `log_z` is this sum:
+    an upper bound of the true one that never increases, so no damping is needed.
 
-    All chains have one weight, 1 by the most chains that meet in a node: 1 / 2 on lattices of four
-    neighbours, 1 / 4 on those of eight. The fixed point is that of ``TRW(rho=weight)``. Where a connected
-    part of the graph has no cycle, its weight is 1 and one iteration is exact.
+    All chains have the same weight, 1 / (maximum number of chains through a node): 1 / 2 on lattices with 4
+    neighbours, 1 / 4 with 8 neighbours. The fixed point is that of ``TRW(rho=weight)``. In connected
+    components without cycles the weight is 1, and one iteration is exact.
 
-    Where it maximises, chains tell their best scores, and `bound` is the weighted sum of these: no
-    configuration scores more, and it does not increase either. After every iteration a configuration is read
-    from the messages, each node's state given those that were chosen before; the best one is the answer. It
-    is proved to be the best of all where its score is `bound`.
+    In maximisation, `bound` is the weighted sum of the best scores of the chains: an upper bound of all
+    scores that never increases. After every iteration a configuration is decoded node by node, given the
+    states chosen before, and the best one is returned. It is optimal if its score equals `bound`.
 
     Parameters
     ----------
     max_iter : int, default=10
-        Iterations, each of which sends every message once. Without any, marginals are those of the
-        independent model, and `log_z` is still a bound: each edge counts as much as its best state.
+        Maximum number of iterations, each of which sends every message once. With 0, marginals are those of
+        the model without edges, and `log_z` is still a bound.
     tol : float, default=0.0
-        With 0, exactly `max_iter` iterations are done and define the answer (truncated inference). Otherwise
-        iterate until no message changes by more than this share of itself, at most `max_iter` times.
+        With 0, the number of iterations is `max_iter` (truncated inference). Otherwise iterate until the
+        relative change of all messages is at most `tol`.
 
     See Also
     --------
-    TRW : Tighter weights, and tiles that make lattices faster, with a bound at convergence only.
+    TRW : Tighter weights and faster on lattices, but a bound only at convergence.
 
     Notes
     -----
@@ -65,7 +62,7 @@ class TRWS(MessagePassing):
     exact_on = "forest"
     bound = "upper"
     tasks = frozenset({"sum", "max"})
-    _engines = {"pairwise": ChainEngine}
+    _engines = (ChainEngine,)  # tiles sweep rows and columns in turn, which is another schedule
 
     def __init__(self, max_iter=10, tol=0.0):
         self.max_iter = max_iter
@@ -73,14 +70,10 @@ class TRWS(MessagePassing):
 
     @property
     def resumes(self):
-        """Whether iterations may start anywhere: the objective is concave, and has one maximum."""
+        """Whether iterations may start anywhere, because the concave objective has one maximum."""
         return may_resume(self.tol)
 
     def _plan(self, graph):
         schedule, rho, inward = monotonic_chains(graph)
         graph = graph._replace(schedule=schedule)
         return Plan(graph, rho, self.max_iter, self.tol, damping=0.0, inward=inward)
-
-    def _kinds(self, plan, theta):
-        # Tiles sweep rows and columns in turn, which is another schedule.
-        return np.zeros(plan.graph.n_examples, dtype=np.int64)

@@ -212,5 +212,5 @@ def test_parents_are_checked(parents):
 @pytest.mark.parametrize("inference", ["tree", "trw_s"])
 def test_an_inference_that_could_not_predict_is_refused_before_the_fit(inference):
     X, Y = np.zeros((2, 3, 3)), np.indices((2, 3, 3)).sum(axis=0) % 2
-    with pytest.raises(ValueError, match="takes graphs of the layout 'pairwise'"):
+    with pytest.raises(ValueError, match="graph must have the layout 'pairwise'"):
         GridDAGMClassifier(inference=inference).fit(X, Y)

@@ -5,7 +5,7 @@ from functools import partial
 import numpy as np
 import pytest
 import zoo
-from engines import assert_close_beliefs, assert_close_gradients, both, cotangents, engines
+from engines import assert_close_beliefs, assert_close_gradients, both, cotangents, engines_of
 from numba import config
 from numpy.testing import assert_allclose
 
@@ -111,11 +111,12 @@ def test_messages(weights, tied, maximise, n_states, draw, seed):
     graph = lattices(SMALL + LARGE[:3], tied)
     theta = draw(graph, n_states, rng)
     plan = TRW(rho=weights(graph, rng))._plan(graph)
-    kinds = LatticeEngine.kinds(plan, theta)
+    kinds = LatticeEngine.options(plan, theta)
     assert (kinds > 0).all()
     sent = []
-    for engine in (LatticeEngine(plan, theta, maximise, kinds.max()), PairwiseEngine(plan, theta, maximise)):
-        state = engine.start()
+    plan = plan._replace(maximise=maximise)
+    for engine in (LatticeEngine(plan, theta, kinds.max()), PairwiseEngine(plan, theta)):
+        state = engine.initial_state()
         for _ in range(3):
             engine.step(state, np.ones(graph.n_examples, dtype=bool))
         messages = engine.messages(state)
@@ -148,11 +149,11 @@ def test_lines_have_no_diagonals_and_pixels_no_lattice(method, seed):
         one, other = (lattice(*shape, connectivity=connectivity) for connectivity in (4, 8))
         theta = zoo.normal(one, 3, rng)
         plans = method()._plan(one), method()._plan(other)
-        kinds = [LatticeEngine.kinds(plan, theta)[0] for plan in plans]
+        kinds = [LatticeEngine.options(plan, theta)[0] for plan in plans]
         assert kinds[0] == kinds[1]
         assert not Kind.of(kinds[0]).diagonals
     pixel = lattice(1, 1, connectivity=8)
-    assert engines(method().forward(pixel, zoo.normal(pixel, 3, rng))) == {PairwiseEngine}
+    assert engines_of(method().forward(pixel, zoo.normal(pixel, 3, rng))) == {PairwiseEngine}
 
 
 def test_a_weight_of_its_own_takes_the_plain_engine(seed):
@@ -162,7 +163,7 @@ def test_a_weight_of_its_own_takes_the_plain_engine(seed):
     for edge in range(graph.n_edges):
         rho = np.full(graph.n_edges, 0.5)
         rho[edge] = 0.6
-        kinds = LatticeEngine.kinds(TRW(rho=rho)._plan(graph), theta)
+        kinds = LatticeEngine.options(TRW(rho=rho)._plan(graph), theta)
         assert not kinds.any()
 
 
@@ -186,7 +187,7 @@ def test_answers_are_continuous_at_the_switch(rho, tied, share, sign, seed):
         for factor, engine in ((1 - 1e-13, LatticeEngine), (1 + 1e-13, PairwiseEngine)):
             theta = zoo.Potentials(factor * unary, factor * tables)
             beliefs = inference.forward(graph, theta, edges=True, tape=True)
-            assert engines(beliefs) == {engine}
+            assert engines_of(beliefs) == {engine}
             sides.append(beliefs)
         assert_close_beliefs(*sides, atol=1e-9, rtol=1e-10)
         for title, given in cotangents(sides[0], rng).items():

@@ -1,4 +1,4 @@
-"""Messages and mean field along factors: held to edges, to enumeration where some nodes are maximised."""
+"""Messages and mean field on factor graphs, against pairwise graphs and, for marginal MAP, enumeration."""
 
 from itertools import combinations
 
@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import reference
 import zoo
-from engines import assert_close_gradients, only_plain
+from engines import assert_close_gradients, plain_engines
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.optimize import linprog
 
@@ -27,13 +27,13 @@ BOTH = {name: cls for name, cls in zoo.LEARNING.items() if cls.layouts == {"pair
 MIXED = {name: cls for name, cls in zoo.LEARNING.items() if "mixed" in cls.tasks}
 
 
-def in_factors(graph, theta):
-    """The same batch in the other layout."""
+def as_factor_layout(graph, theta):
+    """Convert a batch to the factor layout."""
     return as_factors(graph, theta.unary.shape[1]), theta._replace(tables=theta.tables.reshape(-1))
 
 
 def settings(cls, graph):
-    """Ways to iterate: truncated, with the weights of edges, damped, and to a fixed point."""
+    """List settings: truncated with edge weights, damped, and to a fixed point."""
     if "max_iter" not in cls().get_params():
         return [cls()]
     rho = {"rho": spanning_tree_weights(graph)} if graph.n_edges else {}
@@ -46,16 +46,16 @@ def settings(cls, graph):
 
 @pytest.mark.parametrize("draw", [zoo.normal, zoo.forbidden, zoo.extreme])
 @pytest.mark.parametrize("name", BOTH)
-def test_edges_are_factors_of_two_nodes(name, draw, seed):
+def test_factors_of_two_nodes_equal_edges(name, draw, seed):
     rng, cls = np.random.default_rng(seed), BOTH[name]
     if draw is zoo.forbidden and cls.exact_on is None:
-        draw = zoo.forbidden_unary  # the energy that stands for a forbidden pair leaves few digits
+        draw = zoo.forbidden_unary  # the large potential of forbidden pairs leaves few digits
     for title, graph in zoo.EVERY.items():
         theta = draw(graph, 3, rng)
-        factors, flat = in_factors(graph, theta)
-        # Logarithms of 1e4 have few digits behind the point, and many iterations lose more of them.
+        factors, flat = as_factor_layout(graph, theta)
+        # Log-messages near 1e4 have few decimals, and many iterations lose more of them.
         for inference in settings(cls, graph)[: 2 if draw is zoo.extreme else 3]:
-            with zoo.case(title, inference), only_plain():
+            with zoo.case(title, inference), plain_engines():
                 one = inference.forward(graph, theta, edges=True, tape=True)
                 other = inference.forward(factors, flat, edges=True, tape=True)
                 assert_allclose(other.mu, one.mu, rtol=0, atol=1e-10)
@@ -68,12 +68,12 @@ def test_edges_are_factors_of_two_nodes(name, draw, seed):
                 found = inference.backward(other, d_mu, d_edge_mu.reshape(-1), d_log_z)
                 found = found._replace(tables=found.tables.reshape(theta.tables.shape))
                 assert_close_gradients(found, expected, atol=1e-9)
-        if "max" in cls.tasks and reference.is_forest(graph):  # elsewhere it depends on what is asked first
+        if "max" in cls.tasks and reference.is_forest(graph):  # elsewhere decoding depends on the order
             one, other = cls().forward(graph, theta, 0.0), cls().forward(factors, flat, 0.0)
             assert_allclose(other.log_z, one.log_z, rtol=1e-12, atol=1e-9)
 
 
-def every_choice_of_maximised(graph, rng, n=3):
+def draw_maximised(graph, rng, n=3):
     """Draw which nodes are maximised, at least one and not all."""
     for _ in range(n if graph.n_nodes > 1 else 0):
         maximised = rng.random(graph.n_nodes) < 0.5
@@ -83,18 +83,18 @@ def every_choice_of_maximised(graph, rng, n=3):
 
 @pytest.mark.parametrize("potentials", zoo.POTENTIALS)
 @pytest.mark.parametrize("name", [name for name, cls in MIXED.items() if cls.exact_on == "any"])
-def test_marginal_map_is_that_of_enumeration(name, potentials, seed):
+def test_marginal_map_agrees_with_enumeration(name, potentials, seed):
     rng = np.random.default_rng(seed)
     for title, graph in zoo.asked(MIXED[name], zoo.ANY).items():
         theta = zoo.POTENTIALS[potentials](graph, 2, rng)
-        for maximised in every_choice_of_maximised(graph, rng):
+        for maximised in draw_maximised(graph, rng):
             with zoo.case(title, maximised):
                 beliefs = MIXED[name]().forward(graph, theta, np.where(maximised, 0.0, 1.0), edges=True)
                 assert_mixed(beliefs, graph, theta, maximised, exact=True)
 
 
 def assert_mixed(beliefs, graph, theta, maximised, *, exact):
-    """Beliefs are those of the sum-product problem that a choice leaves; if `exact`, of a best choice."""
+    """Check that beliefs are exact given the decoded states and, if `exact`, that these are optimal."""
     value, choices = reference.marginal_map(graph, theta, maximised)
     x = beliefs.mu.argmax(axis=1)
     one_hot = np.eye(beliefs.mu.shape[1])[x[maximised]]
@@ -111,7 +111,7 @@ def assert_mixed(beliefs, graph, theta, maximised, *, exact):
             assert any(all(x[i] == state for i, state in best.items()) for best in chosen)
 
 
-#: Forests of which the maximised nodes are a connected part, so that sums hang on it like leaves.
+#: Forests whose maximised nodes are connected, so that the summed nodes form subtrees.
 CONNECTED = {
     "chain": (zoo.SINGLES["chain"], [1, 2]),
     "star": (zoo.SINGLES["star"], [0, 2]),
@@ -124,7 +124,7 @@ CONNECTED = {
 
 @pytest.mark.parametrize("potentials", ["normal", "attractive", "forbidden"])
 @pytest.mark.parametrize("name", MIXED)
-def test_mixed_product_is_exact_where_sums_hang_on_the_maximised(name, potentials, seed):
+def test_mixed_product_is_exact_if_maximised_nodes_are_connected(name, potentials, seed):
     rng = np.random.default_rng(seed)
     for title, (graph, nodes) in CONNECTED.items():
         maximised = np.isin(np.arange(graph.n_nodes), nodes)
@@ -135,7 +135,7 @@ def test_mixed_product_is_exact_where_sums_hang_on_the_maximised(name, potential
 
 
 @pytest.mark.parametrize("name", [name for name, cls in MIXED.items() if cls.exact_on != "any"])
-def test_marginal_map_is_no_worse_than_the_choice_of_max_product(name, seed):
+def test_marginal_map_is_no_worse_than_max_product(name, seed):
     rng, graph = np.random.default_rng(seed), pack([lattice(5, 6)] * 8)
     theta, maximised = zoo.attractive(graph, 3, rng, strength=2.0), rng.random(graph.n_nodes) < 0.3
     inference = MIXED[name]()
@@ -149,8 +149,8 @@ def test_marginal_map_is_no_worse_than_the_choice_of_max_product(name, seed):
     assert (choices[0] > choices[1]).any()
 
 
-def test_mixed_product_sums_over_the_best_states_alone():
-    """A maximised node between two others tells each of them what it would choose, not all it could."""
+def test_mixed_product_sums_over_best_states_only():
+    """A maximised node sends messages for its best state, not for all states."""
     graph = from_factors([2, 2, 2], [(0, 1), (1, 2)])
     table = np.array([[1.0, 0.0], [0.0, 1.0]])
     theta = factor_potentials(graph, [2 * table, 2 * table], [[0.0, 0.1], [0.0, 0.0], [0.0, 0.2]])
@@ -160,11 +160,11 @@ def test_mixed_product_sums_over_the_best_states_alone():
         graph, theta, np.array([False, True, False]), exact=True,
     )  # fmt: skip
     assert_array_equal(beliefs.mu[1], [0.0, 1.0])
-    assert (beliefs.n_iter == 20).all()  # ten to choose, ten for the rest
+    assert (beliefs.n_iter == 20).all()  # ten to decode, ten for the marginals
 
 
 def acyclic_sets(graph):
-    """All sets of the factors of an example whose factors and nodes are a forest."""
+    """Yield the sets of factors of an example that form a forest with their nodes."""
     scopes, n = reference.links(graph)[0], graph.n_nodes
     for size in range(len(scopes) + 1):
         for chosen in combinations(range(len(scopes)), size):
@@ -174,8 +174,8 @@ def acyclic_sets(graph):
                 yield chosen
 
 
-def test_weights_are_those_of_sets_without_cycles():
-    """They are probabilities of factors in some distribution over such sets: a linear program finds one."""
+def test_weights_are_probabilities_of_factors_in_acyclic_sets():
+    """A linear program finds a distribution over acyclic sets with these probabilities."""
     for title, graph in zoo.FACTOR_SINGLES.items():
         rho = spanning_tree_weights(graph)
         with zoo.case(title, rho):
@@ -189,22 +189,22 @@ def test_weights_are_those_of_sets_without_cycles():
             assert_array_equal(spanning_tree_weights(pack([graph, graph])), [*rho, *rho])
 
 
-@pytest.mark.filterwarnings("ignore:invalid value:RuntimeWarning")  # by kernels that are not compiled
+@pytest.mark.filterwarnings("ignore:invalid value:RuntimeWarning")  # by uncompiled kernels
 @pytest.mark.parametrize("name", BOTH)
-def test_impossible_tables_are_refused(name):
-    """Also that of a factor without a node, of which no message tells."""
+def test_impossible_tables_raise_error(name):
+    """Also that of a factor without nodes, which sends no message."""
     if INFERENCE[name].exact_on is None:
-        return  # a factorised distribution may have to allow what is forbidden
+        return  # a factorised distribution may give forbidden configurations a probability
     for scope in ((), (1,), (0, 1)):
         graph = pack([zoo.FACTORS["triple"], from_factors([2, 2], [scope])])
         theta = zoo.constant(graph, None, None)
         theta.tables[graph.entry_ptr[1] :] = -np.inf
-        with pytest.raises(ValueError, match="theta forbids every configuration of example 1"):
+        with pytest.raises(ValueError, match=r"theta must allow .*, got none in example 1"):
             INFERENCE[name]().forward(graph, theta)
 
 
 @pytest.mark.parametrize("name", BOTH)
-def test_states_that_a_node_does_not_have_stay_empty(name, seed):
+def test_states_beyond_cardinality_have_probability_zero(name, seed):
     rng = np.random.default_rng(seed)
     graph = zoo.FACTORS["everything"]
     theta = zoo.normal(graph, None, rng)
@@ -216,7 +216,7 @@ def test_states_that_a_node_does_not_have_stay_empty(name, seed):
     assert not gradient.unary[missing].any()
 
 
-def test_products_of_nodes_are_the_marginals_of_independent_factors(seed):
+def test_outer_multiplies_node_marginals(seed):
     rng = np.random.default_rng(seed)
     for graph in zoo.EVERY_FACTOR.values():
         mu = rng.random((graph.n_nodes, int(graph.cards.max())))

@@ -1,4 +1,4 @@
-"""Gibbs sampling, held to enumeration within its own standard errors."""
+"""Gibbs sampling against enumeration, within its standard errors."""
 
 import numpy as np
 import pytest
@@ -9,13 +9,13 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from skcrf.graph import Potentials, chain, lattice, pack
 from skcrf.inference import Gibbs
-from skcrf.inference.gibbs import coloured
+from skcrf.inference.gibbs import colour_nodes
 from skcrf.losses import LOSSES
 
 SWEEPS = {"n_samples": 20, "burn_in": 5} if config.DISABLE_JIT else {"n_samples": 1000, "burn_in": 50}
 
 
-def test_marginals_within_standard_errors(seed):
+def test_marginals_are_within_standard_errors(seed):
     rng = np.random.default_rng(seed)
     gibbs = Gibbs(**SWEEPS, n_chains=16, random_state=seed)
     for title, graph in zoo.FEW.items():
@@ -30,8 +30,8 @@ def test_marginals_within_standard_errors(seed):
             assert not beliefs.mu[theta.unary == -np.inf].any()
 
 
-def test_standard_errors_are_as_large_as_errors(seed):
-    """Over many fields, errors have the size of their standard errors; more samples make both smaller."""
+def test_standard_errors_match_errors(seed):
+    """Averaged over many fields; more samples reduce both."""
     rng, sizes = np.random.default_rng(seed), []
     graph = pack([lattice(2, 2)] * (5 if config.DISABLE_JIT else 200))
     theta = zoo.normal(graph, 2, rng)
@@ -47,20 +47,20 @@ def test_standard_errors_are_as_large_as_errors(seed):
     assert np.isnan(gibbs.set_params(n_chains=1).standard_errors(gibbs.forward(graph, theta))).all()
 
 
-def test_no_two_neighbours_have_one_colour():
+def test_neighbours_have_different_colours():
     for title, graph in zoo.EVERY.items():
-        colours, order = coloured(graph)
+        colours, order = colour_nodes(graph)
         with zoo.case(title):
             first, second = graph.edges.T
             assert (colours[first] != colours[second]).all()
             assert_array_equal(graph.node_example[order], graph.node_example)
             for nodes in np.split(order, graph.node_ptr[1:-1]):
                 assert (np.diff(colours[nodes]) >= 0).all()
-    assert coloured(lattice(4, 5))[0].max() == 1
-    assert coloured(lattice(4, 5, connectivity=8))[0].max() == 3
+    assert colour_nodes(lattice(4, 5))[0].max() == 1
+    assert colour_nodes(lattice(4, 5, connectivity=8))[0].max() == 3
 
 
-def test_a_seed_is_a_draw_and_a_batch_is_its_examples(seed):
+def test_results_depend_on_seed_but_not_on_batch(seed):
     graph = zoo.BATCHES["mixed"]
     theta = zoo.normal(graph, 3, np.random.default_rng(seed))
     gibbs = Gibbs(n_samples=5, burn_in=2, random_state=seed)
@@ -72,13 +72,13 @@ def test_a_seed_is_a_draw_and_a_batch_is_its_examples(seed):
         assert_array_equal(getattr(whole, field), np.concatenate(alone))
     other = Gibbs(n_samples=5, burn_in=2, random_state=seed + 1).forward(graph, theta)
     assert (other.mu != whole.mu).any()
-    # a generator is not used up: else a fit would depend on which of its batches comes first
+    # a generator is not advanced, so that the order of batches does not matter
     gibbs.set_params(random_state=np.random.RandomState(seed))
     for _ in range(2):
         assert_array_equal(gibbs.forward(graph, theta).mu, whole.mu)
 
 
-def test_samples_have_the_marginals_and_start_where_they_are_told(seed):
+def test_samples_have_the_marginals_and_start_at_init(seed):
     graph = pack([chain(3)] * (50 if config.DISABLE_JIT else 4000))
     one = zoo.normal(chain(3), 2, np.random.default_rng(seed))
     theta = Potentials(
@@ -95,7 +95,7 @@ def test_samples_have_the_marginals_and_start_where_they_are_told(seed):
 
 
 @pytest.mark.parametrize("draw", [zoo.extreme, zoo.forbidden])
-def test_strong_and_forbidden_without_nan(draw, seed):
+def test_strong_and_forbidden_potentials_without_nan(draw, seed):
     for title, graph in zoo.FEW.items():
         with zoo.case(title):
             theta = draw(graph, 3, np.random.default_rng(seed))
@@ -104,11 +104,11 @@ def test_strong_and_forbidden_without_nan(draw, seed):
             assert_allclose(beliefs.mu.sum(axis=1), 1, rtol=0, atol=1e-12)
 
 
-def test_what_it_does_not_know_is_told():
+def test_log_z_and_derivatives_raise_error():
     graph = zoo.SINGLES["chain"]
     theta = zoo.constant(graph, 2, None)
     beliefs = Gibbs(n_samples=1).forward(graph, theta)
-    with pytest.raises(ValueError, match="Gibbs tells no log_z"):
+    with pytest.raises(ValueError, match="Gibbs does not estimate log_z"):
         _ = beliefs.log_z
     with pytest.raises(ValueError, match="Gibbs has no derivative"):
         Gibbs().backward(beliefs, d_mu=beliefs.mu)

@@ -10,7 +10,7 @@ from sklearn.base import clone
 
 from skcrf.graph import Potentials, factor_potentials, from_edges, from_factors, lattice, pack, score
 from skcrf.inference import INFERENCE
-from skcrf.inference._pairwise.chains import monotonic_chains
+from skcrf.inference._pairwise.schedule import monotonic_chains
 from skcrf.inference.trw import spanning_tree_weights
 
 # Random models a check: plain Python is a hundred times slower than compiled kernels.
@@ -172,7 +172,7 @@ def test_refuses_tasks_it_does_not_claim(cls):
     for task in cls.tasks:
         cls().forward(graph, theta, tau=TASKS[task])
     for tau in (-0.5, 1.5, np.nan):
-        with pytest.raises(ValueError, match=f"tau must be from 0 .*{tau}"):
+        with pytest.raises(ValueError, match=f"tau must be between 0 .*{tau}"):
             cls().forward(graph, theta, tau=tau)
 
 

@@ -4,7 +4,7 @@ from functools import cache
 
 import numpy as np
 import pytest
-from engines import FAST, PLAIN, engines
+from engines import FAST, PLAIN, engines_of
 from numba import config
 from numpy.testing import assert_allclose
 
@@ -75,8 +75,8 @@ def test_no_nan_and_sums_of_one(name):
         graph, theta = draw_batch(number)
         differentiate = number % 5 == 0
         beliefs = inference.forward(graph, theta, tape=differentiate and inference.tol == 0)
-        assert engines(beliefs) & FAST
-        assert engines(beliefs) & PLAIN
+        assert engines_of(beliefs) & FAST
+        assert engines_of(beliefs) & PLAIN
         assert np.isfinite(beliefs.mu).all()
         assert np.isfinite(beliefs.log_z).all()
         assert_allclose(beliefs.mu.sum(axis=1), 1, rtol=0, atol=1e-12)
@@ -98,7 +98,7 @@ def test_both_sides_of_the_switch_are_taken():
         graph, theta = draw_batch(number)
         allowed = np.bincount(graph.table_example, (theta.tables == -np.inf).any(axis=(1, 2)), N_FIELDS) == 0
         candidates = (lattice_kinds(graph) > 0) & allowed
-        kinds = LatticeEngine.kinds(BP()._plan(graph), theta)
+        kinds = LatticeEngine.options(BP()._plan(graph), theta)
         assert not kinds[~candidates].any()
         fast += (kinds[candidates] > 0).sum()
         slow += (kinds[candidates] == 0).sum()

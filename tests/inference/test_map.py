@@ -1,4 +1,4 @@
-"""Methods that maximise, and temperatures between sum and maximum, held to enumeration."""
+"""Methods that maximise, and temperatures between sum and maximum, against enumeration."""
 
 import itertools
 
@@ -20,14 +20,14 @@ TEMPERED = {name: cls for name, cls in INFERENCE.items() if "tempered" in cls.ta
 
 
 def submodular(graph, rng, *, strength=1.0):
-    """Draw potentials of two labels whose tables are submodular, and nothing else."""
+    """Draw potentials of two labels with submodular tables."""
     theta = zoo.normal(graph, 2, rng, strength=strength)
     excess = np.einsum("txz,xz->t", theta.tables, [[1, -1], [-1, 1]])
     return theta._replace(tables=theta.tables * np.sign(excess)[:, None, None])
 
 
 def best_of_two(graph, theta):
-    """The best score of each of many equal graphs of two labels: all configurations at once."""
+    """Compute the best score of each of many equal graphs of two labels by enumeration."""
     x = (np.arange(2**graph.n_nodes) >> np.arange(graph.n_nodes)[:, None] & 1) * 1.0
     first, second = graph.edges.T
     terms = np.concatenate([np.ones_like(x[:1]), x, x[first], x[second], x[first] * x[second]])
@@ -36,14 +36,14 @@ def best_of_two(graph, theta):
     constant = unary[:, :, 0].sum(axis=1, keepdims=True) + t00.sum(axis=1, keepdims=True)
     edges = t10 - t00, t01 - t00, t00 - t01 - t10 + t11
     weights = np.concatenate([constant, unary[:, :, 1] - unary[:, :, 0], *edges], axis=1)
-    parts = np.array_split(weights, max(len(weights) // 10, 1))  # all scores would take half a gigabyte
+    parts = np.array_split(weights, max(len(weights) // 10, 1))  # all scores at once would take 0.5 GB
     return np.concatenate([(part @ terms).max(axis=1) for part in parts])
 
 
 # Graph cuts
 
 
-def test_graph_cut_is_exact_where_tables_are_submodular(seed):
+def test_graph_cut_is_exact_for_submodular_tables(seed):
     rng = np.random.default_rng(seed)
     graph = lattice(SIDE, SIDE, tied=False)
     for strength in (0.5, 1.0, 2.0, 4.0):
@@ -57,8 +57,8 @@ def test_graph_cut_is_exact_where_tables_are_submodular(seed):
             assert beliefs.converged.all()
 
 
-def test_graph_cut_is_exact_on_any_graph_with_known_labels(seed):
-    """Labels that are known leave nodes without a choice, whatever the tables of their edges are."""
+def test_graph_cut_is_exact_with_known_labels(seed):
+    """Nodes with known labels have no choice, whatever the tables of their edges are."""
     rng = np.random.default_rng(seed)
     for title, graph in zoo.EVERY.items():
         theta = submodular(graph, rng, strength=2.0)
@@ -70,36 +70,36 @@ def test_graph_cut_is_exact_on_any_graph_with_known_labels(seed):
 
 @pytest.mark.parametrize("moves", ["expansion", "swap"])
 @pytest.mark.parametrize("draw", [zoo.normal, zoo.attractive, zoo.extreme])
-def test_moves_leave_no_better_change_of_one_node(moves, draw, seed):
-    """They start from the unary potentials and never lower the score, truncated or not.
+def test_moves_end_where_no_change_of_one_node_is_better(moves, draw, seed):
+    """Moves start from the unary potentials and never decrease the score, truncated or not.
 
-    Truncated moves are followed by changes of single nodes, so that fewer of them may end better than more.
+    After truncated moves single nodes change, so that fewer moves may end at a better score.
     """
     rng = np.random.default_rng(seed)
     for title, graph in zoo.FEW.items():
         batch = pack([graph] * 5)
         theta = draw(batch, 3, rng)
         with zoo.case(title):
-            start, *values = values_of(moves, batch, theta)
+            start, *values = scores_by_sweeps(moves, batch, theta)
             for value in values:
                 assert (value >= start).all()
             beliefs = assert_local(GraphCut(moves), batch, theta)
             assert not np.isfinite(beliefs.bound[np.diff(batch.edge_ptr) > 0]).any()
-            # Potts potentials are submodular in every move: then no move of one node is left either
+            # Potts potentials are submodular in every move
             potts = theta._replace(tables=np.abs(theta.tables[:, :1, :1]) * np.eye(3))
             assert_local(GraphCut(moves, non_submodular="error"), batch, potts)
-            for lower, higher in itertools.pairwise(values_of(moves, batch, potts)):
+            for lower, higher in itertools.pairwise(scores_by_sweeps(moves, batch, potts)):
                 assert (higher >= lower - 1e-9 * np.abs(lower)).all()
 
 
-def values_of(moves, graph, theta):
-    """Scores of the start, and after 1, 2 and 20 sweeps."""
+def scores_by_sweeps(moves, graph, theta):
+    """Compute the scores of the start, and after 1, 2 and 20 sweeps."""
     cuts = [GraphCut(moves, max_sweeps=n) for n in (1, 2, 20)]
     start = score(graph, theta, theta.unary.argmax(axis=1))
     return [start, *(cut.forward(graph, theta).log_z for cut in cuts)]
 
 
-def test_tables_that_are_not_submodular_are_named():
+def test_non_submodular_table_raises_error_with_edge():
     graph = pack([zoo.SINGLES["pair"], zoo.SINGLES["chain_untied"]])
     theta = zoo.constant(graph, 2, None)
     theta.tables[2] = [[0.0, 1.0], [1.0, 0.0]]
@@ -108,12 +108,12 @@ def test_tables_that_are_not_submodular_are_named():
     assert_array_equal(GraphCut().forward(graph, theta).bound, [0.0, np.inf])
 
 
-def test_what_is_impossible_is_not_the_best():
-    """Two nodes that may neither differ nor be equal: a proof for one method, -inf for the other."""
+def test_impossible_configurations():
+    """GraphCut proves that no configuration is possible, ICM returns a score of -inf."""
     graph = pack([zoo.SINGLES["pair"], zoo.SINGLES["pair"]])
     theta = zoo.constant(graph, 2, None)
     theta.tables[1] = -np.inf
-    with pytest.raises(ValueError, match="forbids every configuration of example 1"):
+    with pytest.raises(ValueError, match=r"theta must allow .*, got none in example 1"):
         GraphCut().forward(graph, theta)
     assert_array_equal(ICM().forward(graph, theta).log_z, [0.0, -np.inf])
 
@@ -122,7 +122,7 @@ def test_what_is_impossible_is_not_the_best():
 
 
 def assert_local(inference, graph, theta):
-    """No change of a single node raises the score."""
+    """Check that no change of a single node increases the score."""
     beliefs = inference.forward(graph, theta)
     x = beliefs.mu.argmax(axis=1)
     assert beliefs.converged.all()
@@ -134,7 +134,7 @@ def assert_local(inference, graph, theta):
     return beliefs
 
 
-def test_icm_ends_where_no_node_has_a_better_state(seed):
+def test_icm_ends_at_a_local_maximum(seed):
     rng = np.random.default_rng(seed)
     for title, graph in zoo.FEW.items():
         theta = zoo.normal(graph, 3, rng, strength=2.0)
@@ -150,7 +150,7 @@ def test_icm_ends_where_no_node_has_a_better_state(seed):
 
 
 @pytest.mark.parametrize("strength", [0.5, 3.0])
-def test_trw_s_bounds_the_best_score_at_any_time(strength, seed):
+def test_trw_s_bounds_the_best_score_after_any_iteration(strength, seed):
     rng = np.random.default_rng(seed)
     for title, graph in zoo.EVERY.items():
         batch = pack([graph] * (1 if config.DISABLE_JIT else 5))
@@ -168,7 +168,7 @@ def test_trw_s_bounds_the_best_score_at_any_time(strength, seed):
 
 
 @pytest.mark.parametrize("name", [name for name in zoo.MAXIMISING if INFERENCE[name].exact_on])
-def test_exact_methods_know_that_nothing_is_better(name, seed):
+def test_bound_of_exact_methods_equals_the_score(name, seed):
     cls, rng = INFERENCE[name], np.random.default_rng(seed)
     for title, graph in zoo.asked(cls, zoo.FORESTS).items():
         theta = zoo.normal(graph, 3, rng)
@@ -182,8 +182,8 @@ def test_exact_methods_know_that_nothing_is_better(name, seed):
 # Temperatures
 
 
-def powered_sums(graph, theta, tau, inner):
-    """Eliminate one node after the other in the table of all scores, P16 Eq 4.6."""
+def power_sums(graph, theta, tau, inner):
+    """Eliminate one node after another from the table of all scores, P16 Eq 4.6."""
     n_nodes, n_states = theta.unary.shape
     x = np.indices((n_states,) * n_nodes).reshape(n_nodes, -1).T
     value = np.array([score(graph, theta, one)[0] for one in x]).reshape((n_states,) * n_nodes)
@@ -198,7 +198,7 @@ def powered_sums(graph, theta, tau, inner):
 
 @pytest.mark.parametrize("title", ["chain", "cycle"])
 @pytest.mark.parametrize("cls", TEMPERED.values(), ids=TEMPERED)
-def test_tempered_is_nested_powered_sums(cls, title, seed):
+def test_tempered_log_z_is_nested_power_sums(cls, title, seed):
     rng = np.random.default_rng(seed)
     graph = zoo.SINGLES[title]
     theta = zoo.normal(graph, 2, rng, strength=2.0)
@@ -214,7 +214,7 @@ def test_tempered_is_nested_powered_sums(cls, title, seed):
 
             with zoo.case(tau, inner):
                 beliefs = inference.forward(graph, theta, tau, inner=inner)
-                expected = powered_sums(graph, theta, tau, inner)
+                expected = power_sums(graph, theta, tau, inner)
                 assert_allclose(beliefs.log_z, expected, rtol=0, atol=1e-10)
                 d_mu = np.zeros_like(beliefs.mu)
                 d_mu[2, 1] = 1.0
@@ -228,8 +228,8 @@ def test_tempered_is_nested_powered_sums(cls, title, seed):
 
 
 @pytest.mark.parametrize("name", [name for name in zoo.SCORING if "sum" not in INFERENCE[name].tasks])
-def test_likelihood_with_a_maximiser_compares_with_the_best(name, seed):
-    """K05's saddle point approximation: the score of the best configuration less that of the labels."""
+def test_likelihood_with_maximiser_is_difference_of_scores(name, seed):
+    """K05's saddle point approximation: the score of the decoded configuration minus that of the labels."""
     rng = np.random.default_rng(seed)
     graph = zoo.BATCHES["chains"]
     theta, y = zoo.attractive(graph, 2, rng), zoo.labels(graph, 2, rng)
@@ -241,8 +241,8 @@ def test_likelihood_with_a_maximiser_compares_with_the_best(name, seed):
     assert (score(graph, theta, x) <= BruteForce().forward(graph, theta, 0.0).log_z + 1e-12).all()
 
 
-def test_cuts_of_forbidden_pairs_claim_nothing_wrong():
-    """Small potentials beside forbidden rows and columns of tables: what is no maximum is not called one."""
+def test_graph_cut_claims_no_wrong_maximum_with_forbidden_pairs():
+    """Small potentials beside forbidden rows and columns of tables."""
     graph, rng = from_edges(4, np.array([[0, 1], [1, 2], [2, 3], [3, 0]])), np.random.default_rng(0)
     configurations, claimed = np.array(list(itertools.product(range(2), repeat=4))), 0
     for trial in range(400):
@@ -263,7 +263,7 @@ def test_cuts_of_forbidden_pairs_claim_nothing_wrong():
     assert claimed > 10
 
 
-def test_forbidden_pairs_outweigh_all_that_can_be_gained():
+def test_forbidden_pair_costs_more_than_everything_else_gains():
     """Half of a long chain would gain much by one forbidden pair."""
     n = 12001
     wants = np.where(np.arange(n) <= n // 2, 1e4, -1e4)
@@ -274,8 +274,8 @@ def test_forbidden_pairs_outweigh_all_that_can_be_gained():
 
 
 @pytest.mark.parametrize("name", ["graph_cut", "icm"])
-def test_forbidden_pairs_are_avoided_where_little_is_at_stake(name):
-    """Potentials that differ by the last digit, beside a table of larger ones."""
+def test_forbidden_pairs_are_avoided_with_tiny_differences(name):
+    """Unary potentials differ by a rounding error, beside a table of larger ones."""
     unary = np.array([[0.1 + 0.2, 0.3], [0.3, 0.1 + 0.2]])
     for size in (0.0, 5.0, 1e6):
         theta = Potentials(unary, np.array([[[size, -np.inf], [-np.inf, size]]]))
@@ -283,9 +283,9 @@ def test_forbidden_pairs_are_avoided_where_little_is_at_stake(name):
 
 
 @pytest.mark.parametrize("name", INFERENCE)
-def test_temperatures_of_the_wrong_shape_are_refused(name):
+def test_tau_of_wrong_shape_raises_error(name):
     graph = chain(4)
     theta, tau = Potentials(np.zeros((4, 2)), np.zeros((1, 2, 2))), float("sum" in INFERENCE[name].tasks)
     for shape in ((3,), (5,), (4, 1)):
-        with pytest.raises(ValueError, match=r"tau has shape \(.*expected \(\) or one for each node: \(4,\)"):
+        with pytest.raises(ValueError, match=r"tau must have shape \(\) or \(4,\), got \(.*\)"):
             INFERENCE[name]().forward(graph, theta, np.full(shape, tau))

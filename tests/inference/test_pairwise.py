@@ -1,18 +1,21 @@
-"""Messages on any graph: the order they are sent in, and the quick way against the careful one."""
+"""The pairwise engine against one message at a time, and sums of exponentials against the log domain.
+
+Imports private modules: no public name shows single messages.
+"""
 
 import numpy as np
 import pytest
 import reference
 import zoo
 from derivatives import check_gradient
-from engines import only_plain
+from engines import plain_engines
 from numpy.testing import assert_allclose, assert_array_equal
 
 from skcrf.graph import Potentials, chain, from_edges, lattice, pack
 from skcrf.inference import TRW, Tree
-from skcrf.inference._message_passing import Plan
+from skcrf.inference._engine import Plan
 from skcrf.inference._pairwise.engine import PairwiseEngine
-from skcrf.inference._pairwise.schedule import RUN, route_of
+from skcrf.inference._pairwise.schedule import BLOCK_SIZE, MESSAGE, message_schedule
 
 
 def random_graph(rng, n_nodes, n_edges, **kwargs):
@@ -46,15 +49,15 @@ def potentials(graph, n_states, rng, *, size=1.0, forbidden=0.0):
     return Potentials(unary, np.where(off, -np.inf, tables))
 
 
-def engine_of(graph, theta, rho, damping=0.0, maximise=False, careful=False):
-    engine = PairwiseEngine(Plan(graph, rho, 1, 1e-9, damping), theta, maximise)
-    if careful:
-        engine.route = engine.route._replace(edge_factor=np.full(graph.n_edges, -1))
+def make_engine(graph, theta, rho, damping=0.0, maximise=False, log_domain=False):
+    engine = PairwiseEngine(Plan(graph, rho, 1, 1e-9, damping, maximise=maximise), theta)
+    if log_domain:
+        engine.schedule = engine.schedule._replace(edge_exp_table=np.full(graph.n_edges, -1))
     return engine
 
 
-def swept(graph, theta, rho, damping, maximise, messages):
-    """One iteration, message by message, from and to rows that are numbered as Graph says."""
+def sweep_one_by_one(graph, theta, rho, damping, maximise, messages):
+    """Do one iteration message by message, on messages numbered as in Graph."""
     messages = messages.copy()
     for message in graph.schedule:
         edge, side = message >> 1, message & 1
@@ -76,41 +79,41 @@ def swept(graph, theta, rho, damping, maximise, messages):
 @pytest.mark.parametrize("n_states", [1, 2, 5])
 @pytest.mark.parametrize("forbidden", [0.0, 0.5])
 @pytest.mark.parametrize("maximise", [False, True], ids=["sum", "max"])
-def test_sweep_sends_the_messages_one_after_another(graph, n_states, forbidden, maximise, seed):
+def test_sweep_equals_messages_sent_one_by_one(graph, n_states, forbidden, maximise, seed):
     rng = np.random.default_rng(seed)
     theta = potentials(graph, n_states, rng, size=3.0, forbidden=forbidden)
     rho = rng.choice([0.4, 0.7, 1.0], size=graph.n_edges)
-    engine = engine_of(graph, theta, rho, 0.3, maximise)
-    state = engine.start()
+    engine = make_engine(graph, theta, rho, 0.3, maximise)
+    state = engine.initial_state()
     expected = engine.messages(state)
     for _ in range(3):
         engine.step(state, np.ones(graph.n_examples, dtype=bool))
-        expected = swept(graph, theta, rho, 0.3, maximise, expected)
+        expected = sweep_one_by_one(graph, theta, rho, 0.3, maximise, expected)
         assert_allclose(engine.messages(state), expected, rtol=0, atol=1e-12)
     assert_array_equal(engine.enter(engine.messages(state)), state)
 
 
 @any_graph
-def test_messages_of_a_run_do_not_depend_on_each_other(graph):
+def test_messages_of_a_block_do_not_depend_on_each_other(graph):
     theta = Potentials(np.zeros((graph.n_nodes, 2)), np.zeros((graph.n_tables, 2, 2)))
-    route = route_of(graph, theta, np.ones(graph.n_edges), maximise=False)
-    message = route.steps[:, 5]
+    schedule = message_schedule(graph, theta, np.ones(graph.n_edges), maximise=False)
+    message = schedule.updates[:, MESSAGE]
     source, target = graph.edges.ravel()[message ^ 1], graph.edges.ravel()[message]
     assert_array_equal(message, graph.schedule)
-    sizes = np.diff(route.run_ptr)
-    assert sizes.sum() == len(message) and sizes.max() <= RUN
-    for run in range(len(sizes)):
-        part = slice(route.run_ptr[run], route.run_ptr[run + 1])
+    sizes = np.diff(schedule.block_ptr)
+    assert sizes.sum() == len(message) and sizes.max() <= BLOCK_SIZE
+    for block in range(len(sizes)):
+        part = slice(schedule.block_ptr[block], schedule.block_ptr[block + 1])
         for p in range(part.start, part.stop):
             assert source[p] not in target[part.start : p]
-    assert_array_equal(route.run_ptr[route.example_ptr], 2 * graph.edge_ptr)
+    assert_array_equal(schedule.block_ptr[schedule.example_ptr], 2 * graph.edge_ptr)
 
 
 @any_graph
-def test_changes_are_shares_of_exponentials(graph, seed):
+def test_change_is_relative_to_exponentials_of_messages(graph, seed):
     rng = np.random.default_rng(seed)
-    engine = engine_of(graph, potentials(graph, 3, rng, forbidden=0.2), np.ones(graph.n_edges))
-    state = engine.start()
+    engine = make_engine(graph, potentials(graph, 3, rng, forbidden=0.2), np.ones(graph.n_edges))
+    state = engine.initial_state()
     for _ in range(3):
         before = np.exp(state)
         change = engine.step(state, np.ones(graph.n_examples, dtype=bool))
@@ -126,20 +129,20 @@ def test_changes_are_shares_of_exponentials(graph, seed):
 @any_graph
 @pytest.mark.parametrize("forbidden", [0.0, 0.3])
 @pytest.mark.parametrize("size", [1.0, 50.0, 400.0, 1e4])
-def test_quick_and_careful_ways_agree(graph, size, forbidden, seed):
-    """At 400, sums are on both sides of where care is taken."""
+def test_sums_of_exponentials_agree_with_log_domain(graph, size, forbidden, seed):
+    """With potentials of size 400, sums are on both sides of the threshold between the two."""
     rng = np.random.default_rng(seed)
     theta = potentials(graph, 4, rng, size=size, forbidden=forbidden)
     rho = rng.choice([0.4, 0.5, 1.0], size=graph.n_edges)
-    quick, careful = (engine_of(graph, theta, rho, 0.1, careful=careful) for careful in (False, True))
-    active, before = np.ones(graph.n_examples, dtype=bool), quick.start()
+    fast, safe = (make_engine(graph, theta, rho, 0.1, log_domain=log_domain) for log_domain in (False, True))
+    active, before = np.ones(graph.n_examples, dtype=bool), fast.initial_state()
     for _ in range(3):
         after, expected = before.copy(), before.copy()
-        assert_allclose(quick.step(after, active), careful.step(expected, active), rtol=0, atol=1e-10)
+        assert_allclose(fast.step(after, active), safe.step(expected, active), rtol=0, atol=1e-10)
         assert_allclose(after, expected, rtol=1e-12, atol=1e-13 * size)
         adjoints = []
         d_after = rng.normal(size=after.shape)
-        for engine in (quick, careful):
+        for engine in (fast, safe):
             d_messages, d_theta = d_after.copy(), engine.new_adjoint()
             engine.step_vjp(d_theta, before, after, active, d_messages)
             adjoints.append((d_messages, *d_theta))
@@ -148,8 +151,8 @@ def test_quick_and_careful_ways_agree(graph, size, forbidden, seed):
         before = after
 
 
-def test_a_table_of_edges_with_many_weights(seed):
-    """More than exponentials are kept for: shared or not, the answer is the same."""
+def test_table_shared_by_edges_of_many_weights(seed):
+    """Exponentials are stored for some weights only; results are those of tables that are not shared."""
     rng = np.random.default_rng(seed)
     ends = rng.integers(30, size=(100, 2))
     ends = ends[ends[:, 0] != ends[:, 1]]
@@ -157,8 +160,8 @@ def test_a_table_of_edges_with_many_weights(seed):
     theta = potentials(tied, 3, rng)
     inference = TRW(rho=rng.uniform(0.2, 1.0, size=len(ends)), max_iter=4)
     d_mu = rng.normal(size=theta.unary.shape)
-    route = route_of(tied, theta, inference.rho, maximise=False)
-    assert (route.edge_factor < 0).any() and (route.edge_factor >= 0).any()
+    schedule = message_schedule(tied, theta, inference.rho, maximise=False)
+    assert (schedule.edge_exp_table < 0).any() and (schedule.edge_exp_table >= 0).any()
     shared = inference.forward(tied, theta, tape=True)
     single = inference.forward(own, Potentials(theta.unary, theta.tables[own.n_tables * [0]]), tape=True)
     assert_allclose(shared.mu, single.mu, rtol=0, atol=1e-13)
@@ -168,8 +171,8 @@ def test_a_table_of_edges_with_many_weights(seed):
 
 
 @pytest.mark.parametrize("gap", [300.0, 455.0, 460.0, 465.0, 690.0, 710.0, 750.0, 1500.0])
-def test_exact_on_both_sides_of_the_switch(gap, seed):
-    """A table in which the likely state of the source hardly allows the likely state of the target."""
+def test_exact_on_both_sides_of_the_threshold_for_the_log_domain(gap, seed):
+    """The likely state of the source hardly allows the likely state of the target."""
     rng = np.random.default_rng(seed)
     graph = chain(4)
     table = rng.normal(size=(2, 2)) - gap * np.array([[0, 1], [1, 0]])
@@ -183,8 +186,8 @@ def test_exact_on_both_sides_of_the_switch(gap, seed):
 
 
 @pytest.mark.parametrize("shape", [(2, 3), (3, 3), (4, 3), (3, 4), (4, 4), (2, 6)], ids=str)
-def test_what_a_message_was_before_is_differentiated_too(shape, seed):
-    """Between the sweeps of diagonals, a message of a run is made of what a later one is about to replace."""
+def test_gradient_through_messages_that_are_replaced_later_in_a_block(shape, seed):
+    """Between sweeps of diagonals, a message depends on the old value of a later message of its block."""
     rng = np.random.default_rng(seed)
     graph = lattice(*shape, connectivity=8)
     theta = zoo.normal(graph, 2, rng)
@@ -195,6 +198,6 @@ def test_what_a_message_was_before_is_differentiated_too(shape, seed):
         mu = inference.forward(graph, theta).mu
         return np.add.reduceat((np.resize(d_mu, mu.shape) * mu).sum(axis=1), graph.node_ptr[:-1])
 
-    with only_plain():
+    with plain_engines():
         gradient = inference.backward(inference.forward(graph, theta, tape=True), d_mu)
         check_gradient(gradient, value, graph, theta)

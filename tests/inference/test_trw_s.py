@@ -1,20 +1,19 @@
-"""Sequential TRW: its chains, and a bound that holds at any time and never rises."""
+"""Sequential TRW: monotonic chains, and a bound that always holds and never increases."""
 
 import numpy as np
 import pytest
 import reference
 import zoo
 from derivatives import check_gradient
-from engines import PLAIN, engines
+from engines import PLAIN, engines_of
 from numba import config
 from numpy.testing import assert_allclose, assert_array_equal
 from test_many_fields import N_BATCHES, draw_batch
 
 from skcrf.graph import Potentials, chain, clamp, from_edges, lattice, pack, score
 from skcrf.inference import TRW, TRWS
-from skcrf.inference._pairwise.chains import monotonic_chains
 
-# Plain Python is a hundred times slower than compiled kernels.
+# Uncompiled kernels are about a hundred times slower.
 MANY = 2 if config.DISABLE_JIT else 20
 EDGED = {name: graph for name, graph in zoo.EVERY.items() if graph.n_edges}
 DIFFERENTIATED = ["parallel", "lattice_2x2"]
@@ -35,14 +34,19 @@ def each(argument, cases):
     return pytest.mark.parametrize(argument, list(cases.values()), ids=list(cases))
 
 
-def numbered_at_random(graph, rng):
-    """The same graph under other numbers."""
-    number = rng.permutation(graph.n_nodes)
-    return from_edges(graph.n_nodes, number[graph.edges])
+def shuffle_nodes(graph, rng):
+    """Renumber the nodes at random."""
+    return from_edges(graph.n_nodes, rng.permutation(graph.n_nodes)[graph.edges])
+
+
+def monotonic_chains(graph):
+    """Return the schedule, the edge weights and the message of each edge towards the start of its chain."""
+    plan = TRWS()._plan(graph)
+    return plan.graph.schedule, plan.rho, plan.inward
 
 
 def ends(graph, inward):
-    """The end of each edge from which its chain starts, and the other."""
+    """Return the end of each edge from which its chain starts, and the other end."""
     at = np.arange(graph.n_edges)
     return graph.edges[at, inward & 1], graph.edges[at, 1 - (inward & 1)]
 
@@ -51,8 +55,8 @@ def ends(graph, inward):
 
 
 @each("graph", EDGED)
-def test_messages_pass_in_an_order_of_the_nodes_and_back(graph):
-    """A node sends to later ones when all earlier ones have, and the other way round."""
+def test_schedule_follows_an_order_of_nodes_and_back(graph):
+    """A node sends to later neighbours after it has received from all earlier ones, and vice versa."""
     schedule, rho, inward = monotonic_chains(graph)
     assert_array_equal(np.sort(schedule), np.arange(2 * graph.n_edges))
     when = np.argsort(schedule)
@@ -67,15 +71,15 @@ def test_messages_pass_in_an_order_of_the_nodes_and_back(graph):
             source = graph.edges[message // 2, 1 - message % 2]
             into = graph.incident[graph.incident_ptr[source] : graph.incident_ptr[source + 1]]
             is_forward = message in forward
-            # of what arrives in the same pass, all is there before the node sends on
+            # all messages of the same pass arrive before the node sends
             assert all(when[other] < when[message] for other in into if (other in forward) == is_forward)
         chained = rho[first:last] < 1
         assert_array_equal(np.isin(inward[first:last], backward)[chained], True)
 
 
 @each("graph", EDGED)
-def test_weights_are_those_of_trees(graph):
-    """Chains through a node, and the node by itself, weigh 1; what has no cycle is one tree."""
+def test_weights_of_chains_through_a_node_sum_to_at_most_one(graph):
+    """Examples without cycles are one tree of weight 1."""
     _, rho, inward = monotonic_chains(graph)
     start, end = ends(graph, inward)
     chained = rho < 1
@@ -85,7 +89,7 @@ def test_weights_are_those_of_trees(graph):
     weight[start], weight[end] = rho, rho
     assert (weight * np.maximum(n_before, n_after) <= 1 + 1e-12).all()
     for part, _ in zoo.split(graph, zoo.constant(graph, 2, None)):
-        assert (monotonic_chains(part).rho == 1).all() == reference.is_forest(part)
+        assert (monotonic_chains(part)[1] == 1).all() == reference.is_forest(part)
 
 
 @pytest.mark.parametrize(
@@ -101,24 +105,24 @@ def test_weights_are_those_of_trees(graph):
     ],
 )
 def test_weights_of_known_graphs(graph, rho):
-    assert_array_equal(TRWS()._plan(graph).rho, np.full(graph.n_edges, rho))
+    assert_array_equal(monotonic_chains(graph)[1], np.full(graph.n_edges, rho))
 
 
-def test_weights_of_a_lattice_do_not_depend_on_numbers(seed):
-    """By its numbers, nodes of a shuffled lattice would come after or before all four neighbours."""
-    graph = numbered_at_random(lattice(6, 8), np.random.default_rng(seed))
-    assert_array_equal(monotonic_chains(graph).rho, np.full(graph.n_edges, 0.5))
+def test_weights_of_a_lattice_do_not_depend_on_node_numbers(seed):
+    """Ordered by number, some nodes of a shuffled lattice come before or after all four neighbours."""
+    graph = shuffle_nodes(lattice(6, 8), np.random.default_rng(seed))
+    assert_array_equal(monotonic_chains(graph)[1], np.full(graph.n_edges, 0.5))
 
 
-def test_parts_that_are_not_connected_have_weights_of_their_own():
+def test_connected_components_have_weights_of_their_own():
     triangle, tree = [(0, 1), (1, 2), (2, 0)], [(3, 4), (3, 5), (3, 6)]
     complete = [(i, j) for i in range(7, 11) for j in range(i)[-(i - 7) :] if i > 7]
-    rho = monotonic_chains(from_edges(12, triangle + tree + complete)).rho
+    _, rho, _ = monotonic_chains(from_edges(12, triangle + tree + complete))
     assert_allclose(rho, np.repeat([1 / 2, 1, 1 / 3], [3, 3, 6]), rtol=1e-15)
 
 
-def test_lattices_are_done_by_rows(seed):
-    """Pixel by pixel, with the weights that are known for it; not by the tiles, whose schedule is another."""
+def test_lattices_are_swept_by_rows(seed):
+    """Pixel by pixel; the lattice engine has another schedule."""
     rng = np.random.default_rng(seed)
     for connectivity in (4, 8):
         graph = lattice(4, 3, connectivity=connectivity)
@@ -129,7 +133,7 @@ def test_lattices_are_done_by_rows(seed):
         by_rows = graph._replace(schedule=np.array(forward + backward))
         mu, edge_mu, _ = reference.trw(by_rows, theta, {4: 0.5, 8: 0.25}[connectivity], 3)
         beliefs = TRWS(max_iter=3).forward(graph, theta, edges=True)
-        assert engines(beliefs) <= PLAIN
+        assert engines_of(beliefs) <= PLAIN
         assert_allclose(beliefs.mu, mu, rtol=1e-9, atol=1e-12)
         assert_allclose(beliefs.edge_mu, edge_mu, rtol=1e-9, atol=1e-12)
 
@@ -139,7 +143,7 @@ def test_lattices_are_done_by_rows(seed):
 
 @each("draw, strength", DRAWS)
 @each("graph", zoo.EVERY_SINGLE)
-def test_bound_holds_at_any_time_and_never_rises(graph, draw, strength, seed):
+def test_bound_always_holds_and_never_increases(graph, draw, strength, seed):
     rng = np.random.default_rng(seed)
     batch = pack([graph] * MANY)
     n_states = 3 if graph.n_nodes < 5 else 2
@@ -155,7 +159,7 @@ def test_bound_holds_at_any_time_and_never_rises(graph, draw, strength, seed):
 
 
 @each("graph", zoo.FORESTS)
-def test_one_iteration_is_exact_without_cycles(graph, seed):
+def test_one_iteration_is_exact_on_forests(graph, seed):
     theta = zoo.normal(graph, 3, np.random.default_rng(seed), strength=2.0)
     exact = reference.log_z(graph, theta)
     assert (TRWS(max_iter=0).forward(graph, theta).log_z >= exact - 1e-12).all()
@@ -165,7 +169,7 @@ def test_one_iteration_is_exact_without_cycles(graph, seed):
         assert_allclose(beliefs.log_z, exact, rtol=1e-12, atol=1e-12)
 
 
-def test_bound_on_a_large_lattice_never_rises(seed):
+def test_bound_on_a_large_lattice_never_increases(seed):
     side = 4 if config.DISABLE_JIT else 30
     for connectivity in (4, 8):
         graph = lattice(side, side, connectivity=connectivity)
@@ -177,11 +181,11 @@ def test_bound_on_a_large_lattice_never_rises(seed):
 
 @pytest.mark.parametrize("strength", [1.0] if config.DISABLE_JIT else [0.5, 1.0, 2.0])
 @each("graph", zoo.LOOPY)
-def test_fixed_point_is_that_of_trw(graph, strength, seed):
+def test_fixed_point_equals_that_of_trw(graph, strength, seed):
     theta = zoo.normal(graph, 3, np.random.default_rng(seed), strength=strength)
     inference = TRWS(max_iter=20_000, tol=1e-11)
     beliefs = inference.forward(graph, theta, edges=True)
-    rho = inference._plan(graph).rho
+    _, rho, _ = monotonic_chains(graph)
     other = TRW(rho=rho, max_iter=50_000, tol=1e-11, damping=0.3).forward(graph, theta, edges=True)
     assert beliefs.converged.all() and other.converged.all()
     assert_allclose(beliefs.mu, other.mu, rtol=0, atol=1e-6)
@@ -206,12 +210,12 @@ def test_derivative_of_the_bound(graph, max_iter, draw, seed):
     def value(g, t):
         return np.resize(d_log_z, g.n_examples) * inference.forward(g, t).log_z
 
-    # without iterations log_z is a maximum over states, which a shorter step is less likely to change
+    # without iterations log_z is a maximum over states, so that a shorter step is safer
     check_gradient(gradient, value, graph, theta, step=1e-3 if max_iter else 1e-4)
 
 
 @pytest.mark.parametrize("tol", [1e-3, 1e-10])
-def test_derivative_without_a_tape_is_the_marginals(tol, seed):
+def test_derivative_without_tape_equals_the_marginals(tol, seed):
     graph = lattice(2 if config.DISABLE_JIT else 3, 4, connectivity=8, tied=False)
     theta = zoo.normal(graph, 3, np.random.default_rng(seed))
     inference = TRWS(max_iter=2000, tol=tol)
@@ -224,11 +228,11 @@ def test_derivative_without_a_tape_is_the_marginals(tol, seed):
         assert_allclose(one, other, rtol=0, atol=50 * tol)
 
 
-# What every method is held to, where the shared tests know only some
+# Requirements on every method that the shared tests check only for some
 
 
-def test_ten_thousand_fields():
-    """No nan for any potentials, in the values and, of every fifth batch, in the derivatives."""
+def test_no_nan_in_ten_thousand_fields():
+    """Checks values and, for every fifth batch, derivatives."""
     for number in range(N_BATCHES):
         graph, theta = draw_batch(number)
         for inference in (TRWS(max_iter=7), TRWS(max_iter=20, tol=1e-6), TRWS(max_iter=0)):
@@ -245,7 +249,7 @@ def test_ten_thousand_fields():
 
 
 @pytest.mark.parametrize("tol", [1e-4, 1e-8])
-def test_a_start_changes_nothing_beyond_the_tolerance(tol, seed):
+def test_resuming_changes_results_only_within_tolerance(tol, seed):
     rng = np.random.default_rng(seed)
     batch = pack([lattice(3, 4), chain(4), zoo.SINGLES["bridge"]])
     for graph in (batch,) if config.DISABLE_JIT else (lattice(5, 6), batch, lattice(3, 3, 8)):
@@ -258,11 +262,11 @@ def test_a_start_changes_nothing_beyond_the_tolerance(tol, seed):
         exact = TRWS(tol=1e-12, max_iter=50_000).forward(graph, theta)
         assert warm.converged.all()
         assert np.abs(warm.mu - exact.mu).max() < max(20 * tol, 2 * np.abs(cold.mu - exact.mu).max())
-        # the last iteration of any start gives a bound
+        # log_z is a bound from any start
         assert (warm.log_z >= exact.log_z - 1e-9).all()
 
 
-def test_zero_iterations_are_the_independent_model(seed):
+def test_zero_iterations_ignore_edges(seed):
     graph = lattice(3, 3)
     theta = zoo.normal(graph, 3, np.random.default_rng(seed))
     beliefs = TRWS(max_iter=0).forward(graph, theta)
@@ -278,7 +282,7 @@ def test_zero_iterations_are_the_independent_model(seed):
 
 
 @pytest.mark.parametrize("max_iter", [0, 1, 3])
-def test_where_one_configuration_is_left_log_z_is_its_score(max_iter, seed):
+def test_log_z_of_a_single_possible_configuration_is_its_score(max_iter, seed):
     rng = np.random.default_rng(seed)
     for graph in zoo.EVERY.values():
         theta, y = zoo.normal(graph, 3, rng, strength=3.0), zoo.labels(graph, 3, rng)
@@ -287,14 +291,14 @@ def test_where_one_configuration_is_left_log_z_is_its_score(max_iter, seed):
         assert_allclose(beliefs.log_z, score(graph, theta, y), rtol=1e-12, atol=1e-12)
 
 
-def test_a_batch_of_no_edges():
+def test_batch_without_edges():
     graph = from_edges(2, [])
     theta = Potentials(np.zeros((2, 3)), np.zeros((0, 3, 3)))
     assert_allclose(TRWS().forward(graph, theta).log_z, 2 * np.log(3), rtol=1e-14)
 
 
-def test_what_is_proven_is_converged():
-    """Once the bound is reached no further iteration can find more, though messages still change."""
+def test_optimal_configuration_counts_as_converged():
+    """Once the score reaches the bound, iterations stop although messages still change."""
     rng = np.random.default_rng(0)
     graph = lattice(5, 5)
     tables = 0.3 * np.eye(2) * np.ones((graph.n_tables, 1, 1))
@@ -311,8 +315,8 @@ def test_what_is_proven_is_converged():
     assert beliefs.converged.all()
 
 
-def test_what_is_impossible_proves_nothing():
-    """A first answer that holds a forbidden pair is not taken for the bound."""
+def test_impossible_configuration_does_not_count_as_optimal():
+    """A first configuration with a forbidden pair does not end the iterations."""
     rng, found = np.random.default_rng(0), 0
     graph = from_edges(5, [(0, 1), (1, 2), (2, 3), (3, 4), (4, 0), (0, 2)])
     for _ in range(60):
@@ -325,7 +329,7 @@ def test_what_is_impossible_proves_nothing():
 
 
 @pytest.mark.parametrize("scale", [1e-13, 1e-6, 1.0, 1e4])
-def test_bounds_are_reached_at_any_scale(scale):
+def test_bound_is_reached_at_any_scale_of_potentials(scale):
     rng, graph = np.random.default_rng(1), lattice(4, 4)
     theta = Potentials(
         scale * rng.normal(size=(16, 2)), scale * 0.5 * np.ones((graph.n_tables, 1, 1)) * np.eye(2)
@@ -336,8 +340,8 @@ def test_bounds_are_reached_at_any_scale(scale):
     assert stopped.n_iter[0] < 100
 
 
-def test_bounds_are_reached_wherever_zero_is():
-    """Scores that cancel are as good as others."""
+def test_bound_is_reached_if_scores_cancel():
+    """Shift potentials so that the best score is 0."""
     rng, graph = np.random.default_rng(2), lattice(5, 5)
     for _ in range(10):
         theta = Potentials(rng.normal(size=(25, 3)), 0.3 * np.ones((graph.n_tables, 1, 1)) * np.eye(3))

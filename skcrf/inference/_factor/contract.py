@@ -1,19 +1,39 @@
-"""Tables of factors, axis by axis: what messages, mean field and marginals have in common.
+"""Contractions of the flat tables of factors, one axis at a time.
 
-A table is flat, a part of a longer array. Summing an axis out is a *contraction*: with `outer` entries before
-it and `inner` behind it, ``out[o, i] = sum_x values[o, x, i] row[x]``. All axes but one are contracted in
-turn, each time with a smaller table, so that a message takes little more than a step for each entry. In the
-log domain the product is a sum and the sum is that of exponentials, or a maximum.
+Contracting an axis with `outer` entries before it and `inner` entries behind it computes
+``out[o, i] = sum_x values[o, x, i] row[x]``. A message contracts all axes but one in turn, each time with a
+smaller table, so that its cost is little more than one operation per entry. In the log domain the product is
+a sum, and the sum a log-sum-exp or a maximum.
 """
+
+from typing import NamedTuple
 
 import numpy as np
 
 from skcrf._numerics import kernel, reduction_kernel
 
 
+class Axis(NamedTuple):
+    """An axis to contract.
+
+    Attributes
+    ----------
+    outer, card, inner : int
+        Number of entries before the axis, along it and behind it.
+    row : int
+        The row, of an array of rows, to contract it with.
+    """
+
+    outer: int
+    card: int
+    inner: int
+    row: int
+
+
 @reduction_kernel
-def contract(values, start, outer, card, inner, rows, row, out, at):
-    """Sum an axis out of ``values[start:]``, weighed by ``rows[row]``, into ``out[at:]``."""
+def contract(values, start, axis, rows, out, at):
+    """Contract an axis of ``values[start:]`` into ``out[at:]``."""
+    outer, card, inner, row = axis
     if inner == 1:
         for o in range(outer):
             total = 0.0
@@ -31,22 +51,22 @@ def contract(values, start, outer, card, inner, rows, row, out, at):
 
 
 @kernel
-def contract_vjp(values, start, outer, card, inner, rows, row, d_out, at, d_rows, d_row, d_values, d_start):
-    """Add to the adjoint of the row, and fill in that of the values."""
+def contract_vjp(work, d_work, start, axis, rows, d_rows, at):
+    """Pull ``d_work[at:]`` back: add to the derivative of the row, and set ``d_work[start:]``."""
+    outer, card, inner, row = axis
     for o in range(outer):
         for x in range(card):
-            weight, first = rows[row, x], (o * card + x) * inner
+            weight, first = rows[row, x], start + (o * card + x) * inner
             for i in range(inner):
-                d = d_out[at + o * inner + i]
-                d_rows[d_row, x] += d * values[start + first + i]
-                d_values[d_start + first + i] = d * weight
+                d = d_work[at + o * inner + i]
+                d_rows[row, x] += d * work[first + i]
+                d_work[first + i] = d * weight
 
 
 @reduction_kernel
-def contract_exponentials_vjp(
-    values, start, outer, card, inner, rows, row, d_out, at, power, d_rows, d_tables, d_start
-):  # fmt: skip
-    """Add to the adjoints of logarithms: those of the row, and those of values, which are times `power`."""
+def contract_exponentials_vjp(values, start, axis, rows, d_out, at, power, d_rows, d_tables, d_start):
+    """Add the derivatives with respect to the logarithms of row and values, the latter times `power`."""
+    outer, card, inner, row = axis
     if inner == 1:
         for o in range(outer):
             d, first = d_out[at + o], o * card
@@ -66,8 +86,9 @@ def contract_exponentials_vjp(
 
 
 @kernel
-def contract_logs(work, start, outer, card, inner, maximise, rows, row, at):
-    """The same in the log domain, by the logarithm of the sum of exponentials or by the maximum."""
+def contract_logs(work, start, axis, maximise, rows, at):
+    """Contract an axis in the log domain, by log-sum-exp or by the maximum."""
+    outer, card, inner, row = axis
     for o in range(outer):
         for i in range(inner):
             top = -np.inf
@@ -82,8 +103,9 @@ def contract_logs(work, start, outer, card, inner, maximise, rows, row, at):
 
 
 @kernel
-def contract_logs_vjp(work, start, outer, card, inner, rows, row, at, d_work, d_rows, d_row):
-    """The adjoint of sums: each state has a share in them."""
+def contract_logs_vjp(work, d_work, start, axis, rows, d_rows, at):
+    """Pull ``d_work[at:]`` back through a log-sum-exp, as `contract_vjp` does."""
+    outer, card, inner, row = axis
     for o in range(outer):
         for x in range(card):
             for i in range(inner):
@@ -92,12 +114,12 @@ def contract_logs_vjp(work, start, outer, card, inner, rows, row, at, d_work, d_
                 if work[sum_at] > -np.inf:
                     share = np.exp(work[entry] + rows[row, x] - work[sum_at])
                 d_work[entry] = share * d_work[sum_at]
-                d_rows[d_row, x] += d_work[entry]
+                d_rows[row, x] += d_work[entry]
 
 
 @kernel
-def spread(rows, row, card, stride, size, out):
-    """Add a number for each state of one axis to all entries of a table that have it."""
+def add_along_axis(rows, row, card, stride, size, out):
+    """Add a row to a table along one axis."""
     for block in range(0, size, card * stride):
         for x in range(card):
             for entry in range(block + x * stride, block + (x + 1) * stride):
@@ -105,8 +127,8 @@ def spread(rows, row, card, stride, size, out):
 
 
 @kernel
-def collect(values, card, stride, size, weight, rows, row):
-    """Add what the entries of a table sum to for each state of one axis: the adjoint of `spread`."""
+def sum_to_axis(values, card, stride, size, weight, rows, row):
+    """Add the sums of a table over all axes but one, times `weight`, to a row."""
     for block in range(0, size, card * stride):
         for x in range(card):
             for entry in range(block + x * stride, block + (x + 1) * stride):

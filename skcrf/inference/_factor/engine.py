@@ -1,88 +1,68 @@
-"""Sum-, max- and mixed-product messages along factors: the engine."""
+"""Engine for sum-, max- and mixed-product messages on factor graphs."""
 
 import numpy as np
 
-from skcrf.graph import Potentials
-from skcrf.inference._factor.readout import decode, read_factors, read_nodes, read_tables, read_vjp
-from skcrf.inference._factor.schedule import factor_route_of
+from skcrf.inference._engine import Engine
+from skcrf.inference._factor.readout import choose_states, read_factors, read_nodes, read_tables, read_vjp
+from skcrf.inference._factor.schedule import factor_links, factor_schedule
 from skcrf.inference._factor.sweep import sweep, sweep_vjp
+from skcrf.inference._pairwise.schedule import breadth_first
 from skcrf.inference._pairwise.sweep import marginals, marginals_vjp
 
 
-class FactorEngine:
-    """Messages along factors of any number of nodes.
+class FactorEngine(Engine):
+    """Messages on any factor graph; the state holds log-messages by position."""
 
-    Parameters
-    ----------
-    plan : Plan
-        How to pass messages.
-    theta : Potentials
-        Potentials.
-    maximise : bool or ndarray of shape (n_nodes,)
-        Whether messages maximise a node instead of summing it out.
-    """
+    layout = "factor"
 
-    bound = None
-
-    def __init__(self, plan, theta, maximise):
-        self.graph, self.rho, self.theta = plan.graph, plan.rho, theta
-        self.damping, self.measure = float(plan.damping), plan.tol > 0
+    def __init__(self, plan, theta, options=1):
+        super().__init__(plan, theta, options)
+        self.damping = float(plan.damping)
         self.row_ptr = plan.graph.scope_ptr[plan.graph.edge_ptr]
-        self.maximised = np.full(plan.graph.n_nodes, False) | maximise
-        self.route = factor_route_of(plan.graph, theta, plan.rho, self.maximised)
-        self.position = np.empty_like(plan.graph.incident)
-        self.position[plan.graph.incident] = np.arange(len(plan.graph.incident))
+        self.maximised = np.full(plan.graph.n_nodes, False) | plan.maximise
+        self.schedule = factor_schedule(plan.graph, theta, plan.rho, self.maximised)
 
-    def start(self):
+    def initial_state(self):
         return np.zeros((len(self.graph.scope), self.theta.unary.shape[1]))
 
-    def step(self, messages, active):
-        how = (self.rho, self.damping, self.measure)
-        return sweep(self.route, self.graph, self.theta, *how, messages, active)
+    def step(self, state, active):
+        settings = self.rho, self.damping, self.measure
+        return sweep(self.schedule, self.graph, self.theta, *settings, state, active)
 
-    def step_vjp(self, d_theta, before, after, active, d_messages):
-        how = (self.rho, self.damping)
-        states = (before, after.copy(), active, d_messages)
-        sweep_vjp(self.route, self.graph, self.theta, *how, *states, d_theta)
+    def step_vjp(self, adjoint, before, after, active, d_state):
+        settings, states = (self.rho, self.damping), (before, after.copy(), active, d_state)
+        sweep_vjp(self.schedule, self.graph, self.theta, *settings, *states, adjoint)
 
-    def kept(self, state):
-        return state.astype(np.float32)
+    def marginals(self, state):
+        return marginals(self.graph, self.theta, self.schedule.weights, state)
 
-    def marginals(self, messages):
-        return marginals(self.graph, self.theta, self.route.weights, messages)
+    def marginals_vjp(self, adjoint, state, mu, d_mu):
+        d_state = np.zeros_like(state)
+        marginals_vjp(self.graph, self.schedule.weights, mu, d_mu, d_state, adjoint)
+        return d_state
 
-    def marginals_vjp(self, d_theta, messages, mu, d_mu):
-        d_messages = np.zeros_like(messages)
-        marginals_vjp(self.graph, self.route.weights, mu, d_mu, d_messages, d_theta)
-        return d_messages
+    def edge_marginals(self, state):
+        return self._read_factors(state, np.empty(self.graph.belief_ptr[-1]))[1]
 
-    def _problem(self, messages):
-        return self.graph, self.theta, self.rho, self.route.weights, self.position, messages
+    def log_z(self, state):
+        return self._read_factors(state, np.empty(0))[0]
 
-    def _log_mu(self, messages):
-        return read_nodes(self.graph, self.theta, self.route.weights, messages)
+    def expected_tables(self, state):
+        return read_tables(self.schedule, self.graph, self.theta, self.rho, state)
 
-    def expected_tables(self, messages):
-        return read_tables(*self._problem(messages))
-
-    def edge_marginals(self, messages):
-        factor_mu = np.empty(self.graph.belief_ptr[-1])
-        read_factors(*self._problem(messages), self._log_mu(messages), factor_mu)
-        return factor_mu
-
-    def log_z(self, messages):
-        return read_factors(*self._problem(messages), self._log_mu(messages), np.empty(0))
-
-    def read_vjp(self, messages, d_mu, d_edge_mu, d_log_z, through):
+    def readout_vjp(self, state, d_mu, d_edge_mu, d_log_z, through):
         d_edge_mu = np.empty(0) if d_edge_mu is None else d_edge_mu
-        log_mu = self._log_mu(messages)
-        return read_vjp(*self._problem(messages), log_mu, d_mu, d_edge_mu, d_log_z, through)
+        problem = self.schedule, self.graph, self.theta, self.rho, state
+        return read_vjp(*problem, self._log_marginals(state), d_mu, d_edge_mu, d_log_z, through)
 
-    def decode(self, messages):
-        return decode(self.route, self.graph, self.theta, self.rho, messages, self.maximised)
+    def decode(self, state):
+        order, _ = breadth_first(factor_links(self.graph))
+        problem = self.schedule, self.graph, self.theta, self.rho, state
+        return choose_states(*problem, self.maximised, order)
 
-    def new_adjoint(self):
-        return Potentials(np.zeros_like(self.theta.unary), np.zeros_like(self.theta.tables))
+    def _log_marginals(self, state):
+        return read_nodes(self.graph, self.theta, self.schedule.weights, state)
 
-    def leave(self, d_theta):
-        return d_theta
+    def _read_factors(self, state, factor_mu):
+        problem = self.schedule, self.graph, self.theta, self.rho, state
+        return read_factors(*problem, self._log_marginals(state), factor_mu), factor_mu

@@ -1,91 +1,103 @@
-"""What is prepared once so that messages pass quickly along factors, as `_route` does it along edges."""
+"""Schedules of messages on factor graphs: their order and the indices and exponentials that a sweep needs."""
 
 from typing import NamedTuple
 
 import numpy as np
 
 from skcrf._numerics import kernel
-from skcrf.inference._pairwise.schedule import RUN, distinct
+from skcrf.inference._pairwise.schedule import (
+    BLOCK_SIZE,
+    END,
+    FIRST,
+    NODE,
+    OWN,
+    Links,
+    distinct_tables,
+)
 
-#: What becomes of a node that a message comes from: it is summed out, maximised out, or summed over those of
-#: its states alone that are best by its own belief.
-SUM, MAXIMUM, BEST = 0, 1, 2
+#: Columns of `FactorSchedule.updates`.
+FIRST_SOURCE, END_SOURCE, POSITION, FACTOR, TARGET_CARD, SIZE = range(6)
+#: More columns of `FactorSchedule.sources`, after those of a node that sends (NODE, FIRST, END, OWN).
+CARD, OUTER, INNER, OPERATION = range(4, 8)
+#: Operations that eliminate a source: its sum, its maximum, or the sum over the best states by its belief.
+SUM, MAXIMUM, SUM_OF_BEST = range(3)
 
 
-class FactorRoute(NamedTuple):
-    """The messages of an iteration, in the order of the schedule.
+class FactorSchedule(NamedTuple):
+    """The message updates of one iteration.
 
-    A message is told by the position at which it stands in `graph.incident`, as in `Route`. Its *sources* are
-    the other nodes of its factor, in the order in which their axes are contracted.
+    The position of a message is its index in `graph.incident`, as in `MessageSchedule`. Its sources are the
+    other nodes of its factor, in the order in which their axes are contracted.
 
     Attributes
     ----------
-    steps : ndarray of shape (n_links, 6), int32
-        Of each message the first source and the one behind the last, its position, its factor, the number of
-        states of its target, and the entries of the factor.
+    updates : ndarray of shape (n_links, 6), int32
+        One row per message, in the order of the schedule: the range of its sources (FIRST_SOURCE,
+        END_SOURCE), its POSITION and FACTOR, the number of states of its target (TARGET_CARD), and the number
+        of entries of the factor (SIZE).
     sources : ndarray of shape (n_sources, 8), int32
-        The node, the first position of what arrives there and the one behind the last, the position of what
-        arrives there from the same factor; the number of its states, and those of entries before and behind
-        its axis when that is contracted; and what becomes of it.
-    step_of : ndarray of shape (n_links,)
-        Where each message stands in the schedule.
-    run_ptr : ndarray of shape (n_runs + 1,)
-        Where runs start. Of the messages of a run, none depends on another, so that they can be sent at once.
+        One row per source: NODE, FIRST, END and OWN as in `MessageSchedule`, the number of its states (CARD),
+        of entries before and behind its axis when that is contracted (OUTER, INNER), and its OPERATION.
+    update_of : ndarray of shape (n_links,)
+        The update of each message.
+    position : ndarray of shape (n_links,)
+        The position of each message.
+    block_ptr : ndarray of shape (n_blocks + 1,)
+        Where blocks of updates start. The messages of a block do not depend on each other.
     example_ptr : ndarray of shape (n_examples + 1,)
-        Where the runs of each example start.
+        Where the blocks of each example start.
     weights : ndarray of shape (n_links,)
         rho, by position.
-    exponentials : ndarray of shape (n,)
-        ``exp((theta - max theta) / rho)`` of every table, for each weight of its factors.
-    starts : ndarray of shape (n_edges,)
-        Where those of a factor start, -1 if there are none.
+    exp_tables : ndarray
+        ``exp((theta - max theta) / rho)`` for each distinct pair of a table and a weight, flat.
+    exp_start : ndarray of shape (n_edges,)
+        Where the table of a factor starts in `exp_tables`, -1 for none.
     sizes : ndarray of shape (2,)
-        The most sources of a run, and the most numbers on the way from a table to a message.
+        The maximum numbers of sources per block, and of values between a table and a message.
     """
 
-    steps: np.ndarray
+    updates: np.ndarray
     sources: np.ndarray
-    step_of: np.ndarray
-    run_ptr: np.ndarray
+    update_of: np.ndarray
+    position: np.ndarray
+    block_ptr: np.ndarray
     example_ptr: np.ndarray
     weights: np.ndarray
-    exponentials: np.ndarray
-    starts: np.ndarray
+    exp_tables: np.ndarray
+    exp_start: np.ndarray
     sizes: np.ndarray
 
 
-def factor_route_of(graph, theta, rho, maximised):
-    """Prepare to pass messages.
-
-    Parameters
-    ----------
-    graph : FactorGraph
-        The batch.
-    theta : Potentials
-        Potentials.
-    rho : ndarray of shape (n_edges,)
-        Weights of factors.
-    maximised : ndarray of shape (n_nodes,)
-        Which nodes are maximised, not summed out. If all are, there are no exponentials.
-
-    Returns
-    -------
-    route : FactorRoute
-        What kernels need.
-    """
-    steps, sources, step_of, run_ptr, example_ptr, sizes = _steps(graph, maximised)
-    exponentials, starts = np.empty(0), np.full(graph.n_edges, -1)
+def factor_schedule(graph, theta, rho, maximised):
+    """Prepare the updates in the order of ``graph.schedule``; maximising all nodes needs no exponentials."""
+    factor_of, position = factors_of_links(graph), np.empty_like(graph.incident)
+    position[graph.incident] = np.arange(len(graph.incident))
+    updates, sources, update_of, block_ptr, example_ptr, sizes = _updates(
+        graph, maximised, factor_of, position
+    )
+    exp_tables, exp_start = np.empty(0), np.full(graph.n_edges, -1)
     if not maximised.all():
-        first, pair_of = distinct(graph, rho)
+        first, pair_of = distinct_tables(graph, rho)
         ptr = np.concatenate([[0], np.cumsum(np.diff(graph.belief_ptr)[first])])
-        exponentials = _exponentials(graph, theta.tables, rho, first, ptr)
-        starts = np.where(pair_of < 0, -1, ptr[pair_of])
-    weights = np.repeat(rho, np.diff(graph.scope_ptr))[graph.incident]
-    return FactorRoute(steps, sources, step_of, run_ptr, example_ptr, weights, exponentials, starts, sizes)
+        exp_tables = _exp_tables(graph, theta.tables, rho, first, ptr)
+        exp_start = np.where(pair_of < 0, -1, ptr[pair_of])
+    weights = rho[factor_of][graph.incident]
+    order = updates, sources, update_of, position, block_ptr, example_ptr
+    return FactorSchedule(*order, weights, exp_tables, exp_start, sizes)
+
+
+def factors_of_links(graph):
+    """List the factor of each link."""
+    return np.repeat(np.arange(graph.n_edges), np.diff(graph.scope_ptr))
+
+
+def factor_links(graph):
+    """Describe a factor graph by links."""
+    return Links(graph.incident_ptr, graph.incident, factors_of_links(graph), graph.scope_ptr, graph.scope)
 
 
 @kernel
-def _exponentials(graph, tables, rho, factors, ptr):
+def _exp_tables(graph, tables, rho, factors, ptr):
     out = np.empty(ptr[-1])
     for p in range(len(factors)):
         start, size = graph.entry_ptr[graph.edge_table[factors[p]]], ptr[p + 1] - ptr[p]
@@ -97,53 +109,49 @@ def _exponentials(graph, tables, rho, factors, ptr):
 
 
 @kernel
-def _sources(graph, maximised, position, link, factor, sources, n):
-    """Write the sources of a message behind the first `n`; returns how many there are, and numbers between.
+def _add_sources(graph, maximised, position, link, factor, sources, n):
+    """Write the sources of a message from row `n` on; returns the next row, and the number of values between.
 
-    What is summed out is so before anything is maximised, and the last axis first.
+    Sums are computed before maxima, and the last axis first.
     """
-    first, last = graph.scope_ptr[factor], graph.scope_ptr[factor + 1]
-    left, between = graph.belief_ptr[factor + 1] - graph.belief_ptr[factor], 0
-    alive = np.ones(last - first, np.bool_)
+    first, end = graph.scope_ptr[factor], graph.scope_ptr[factor + 1]
+    left, n_between = graph.belief_ptr[factor + 1] - graph.belief_ptr[factor], 0
+    is_left = np.ones(end - first, np.bool_)
     for maximum in (False, True):
-        for other in range(last - 1, first - 1, -1):
+        for other in range(end - 1, first - 1, -1):
             node = graph.scope[other]
-            kept = maximised[node] and maximised[graph.scope[link]]
-            if other == link or kept != maximum:
+            is_maximum = maximised[node] and maximised[graph.scope[link]]
+            if other == link or is_maximum != maximum:
                 continue
-            alive[other - first] = False
+            is_left[other - first] = False
             outer, card = 1, graph.cards[node]
             for before in range(first, other):
-                if alive[before - first]:
+                if is_left[before - first]:
                     outer *= graph.cards[graph.scope[before]]
             left //= card
-            between += left
-            sources[n, 0], sources[n, 1] = node, graph.incident_ptr[node]
-            sources[n, 2], sources[n, 3] = graph.incident_ptr[node + 1], position[other]
-            sources[n, 4], sources[n, 5], sources[n, 6] = card, outer, left // outer
-            sources[n, 7] = MAXIMUM if kept else BEST if maximised[node] else SUM
+            n_between += left
+            sources[n, NODE], sources[n, FIRST] = node, graph.incident_ptr[node]
+            sources[n, END], sources[n, OWN] = graph.incident_ptr[node + 1], position[other]
+            sources[n, CARD], sources[n, OUTER], sources[n, INNER] = card, outer, left // outer
+            sources[n, OPERATION] = MAXIMUM if is_maximum else SUM_OF_BEST if maximised[node] else SUM
             n += 1
-    return n, between
+    return n, n_between
 
 
 @kernel
-def _steps(graph, maximised):
+def _updates(graph, maximised, factor_of, position):
+    """Compute the fields of `FactorSchedule` that depend on the structure."""
     n_links, n_examples, n_sources = len(graph.scope), len(graph.node_ptr) - 1, 0
-    position, factor_of = np.empty(n_links, np.int64), np.empty(n_links, np.int64)
     for factor in range(len(graph.edge_table)):
         arity = graph.scope_ptr[factor + 1] - graph.scope_ptr[factor]
         n_sources += arity * (arity - 1)
-        for link in range(graph.scope_ptr[factor], graph.scope_ptr[factor + 1]):
-            factor_of[link] = factor
-    for q in range(n_links):
-        position[graph.incident[q]] = q
-    steps, sources = np.empty((n_links, 6), np.int32), np.empty((n_sources, 8), np.int32)
-    step_of, run_ptr = np.empty(n_links, np.int64), np.empty(n_links + 1, np.int64)
+    updates, sources = np.empty((n_links, 6), np.int32), np.empty((n_sources, 8), np.int32)
+    update_of, block_ptr = np.empty(n_links, np.int64), np.empty(n_links + 1, np.int64)
     example_ptr, sizes = np.zeros(n_examples + 1, np.int64), np.ones(2, np.int64)
-    reached = np.full(len(graph.node_order), -1)  # the last run that had a message to a node
-    n, n_runs, p, start, first_source = 0, 0, 0, 0, 0
+    reached = np.full(len(graph.node_order), -1)  # the last block with a message to a node
+    n, n_blocks, p, start, first_source = 0, 0, 0, 0, 0
     for example in range(n_examples):
-        start = p - RUN
+        start = p - BLOCK_SIZE
         for _ in range(
             graph.scope_ptr[graph.edge_ptr[example]], graph.scope_ptr[graph.edge_ptr[example + 1]]
         ):
@@ -151,20 +159,21 @@ def _steps(graph, maximised):
             factor = factor_of[link]
             size = graph.belief_ptr[factor + 1] - graph.belief_ptr[factor]
             before = n
-            n, between = _sources(graph, maximised, position, link, factor, sources, n)
-            depends = p - start >= RUN
+            n, n_between = _add_sources(graph, maximised, position, link, factor, sources, n)
+            depends = p - start >= BLOCK_SIZE
             for s in range(before, n):
-                depends |= reached[sources[s, 0]] == n_runs - 1
+                depends |= reached[sources[s, NODE]] == n_blocks - 1
             if depends:
                 start, first_source = p, before
-                run_ptr[n_runs] = p
-                n_runs += 1
-            reached[graph.scope[link]] = n_runs - 1
-            sizes[0], sizes[1] = max(sizes[0], n - first_source), max(sizes[1], size + between)
-            steps[p, 0], steps[p, 1], steps[p, 2], steps[p, 3] = before, n, position[link], factor
-            steps[p, 4], steps[p, 5] = graph.cards[graph.scope[link]], size
-            step_of[link] = p
+                block_ptr[n_blocks] = p
+                n_blocks += 1
+            reached[graph.scope[link]] = n_blocks - 1
+            sizes[0], sizes[1] = max(sizes[0], n - first_source), max(sizes[1], size + n_between)
+            updates[p, FIRST_SOURCE], updates[p, END_SOURCE] = before, n
+            updates[p, POSITION], updates[p, FACTOR] = position[link], factor
+            updates[p, TARGET_CARD], updates[p, SIZE] = graph.cards[graph.scope[link]], size
+            update_of[link] = p
             p += 1
-        example_ptr[example + 1] = n_runs
-    run_ptr[n_runs] = n_links
-    return steps, sources, step_of, run_ptr[: n_runs + 1].copy(), example_ptr, sizes
+        example_ptr[example + 1] = n_blocks
+    block_ptr[n_blocks] = n_links
+    return updates, sources, update_of, block_ptr[: n_blocks + 1].copy(), example_ptr, sizes

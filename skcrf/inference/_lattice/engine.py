@@ -155,14 +155,14 @@ class LatticeEngine(EdgeReader):
         How to pass messages.
     theta : Potentials
         Potentials.
-    maximise : bool
-        Whether messages maximise instead of summing.
-    kind : int
-        What `kinds` says of all these lattices.
+    options : int
+        The number of the `Kind` of all these lattices.
     """
 
-    @staticmethod
-    def kinds(plan, theta):
+    is_plain = False
+
+    @classmethod
+    def options(cls, plan, theta):
         """Tell how each example can be done in tiles: the number of its `Kind`, or 0 for not at all.
 
         A message's range is at most that of its table divided by rho, and that of a message raised to rho at
@@ -184,10 +184,9 @@ class LatticeEngine(EdgeReader):
         kinds[kinds > 0] += (Kind.numbers(0, 0, forbidden & two, by_line) - 1)[kinds > 0]
         return kinds
 
-    def __init__(self, plan, theta, maximise, kind):
-        graph, n_labels, kind = plan.graph, theta.unary.shape[1], Kind.of(kind)
-        super().__init__(plan, theta)
-        self.measure = plan.tol > 0
+    def __init__(self, plan, theta, options):
+        super().__init__(plan, theta, options)
+        graph, n_labels, kind, maximise = plan.graph, theta.unary.shape[1], Kind.of(options), plan.maximise
         self.layouts = range(4 if kind.diagonals else 2)
         n_rows = 1 if n_labels == 2 and not kind.forbidden and not maximise else n_labels
         self.maximise = None if n_rows < n_labels else maximise
@@ -246,7 +245,7 @@ class LatticeEngine(EdgeReader):
                 inside.append(np.ascontiguousarray(np.stack([chosen, chosen.transpose(0, 2, 1)], axis=1)))
         return tuple(inside)
 
-    def start(self):
+    def initial_state(self):
         return full((self.row_ptr[-1], 1), 1.0)
 
     def step(self, state, active):
@@ -280,7 +279,7 @@ class LatticeEngine(EdgeReader):
                 told += d_parts[layout - 1]
                 tell(self.tiles, layout, active, told, d_state, adjoint.moved)
 
-    def kept(self, state):
+    def compressed(self, state):
         # Beyond these a message is as good as certain, and single precision ends.
         return np.clip(state, 1e-37, 1e37).astype(np.float32)
 
@@ -322,7 +321,7 @@ class LatticeEngine(EdgeReader):
             full(sizes[1], 0.0) if diagonals else None,
         )
 
-    def leave(self, adjoint):
+    def to_potentials(self, adjoint):
         d_unary = full(self.theta.unary.shape, 0.0)
         leave_unary(self.tiles, adjoint.d_unary, d_unary)
         return Potentials(d_unary, self._leave_tables(self.tiles, adjoint.d_tables))

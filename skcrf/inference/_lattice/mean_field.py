@@ -18,6 +18,7 @@ from skcrf.inference._lattice.board import (
 )
 from skcrf.inference._lattice.classify import Kind, at_edges, first_edges, lattice_kinds
 from skcrf.inference._lattice.message import add_scaled
+from skcrf.inference._pairwise.mean_field import PairwiseMeanField
 
 
 @vector_kernel
@@ -216,21 +217,19 @@ def ascend_vjp(board, before, after, active, d_state, d_unary, d_tables):
                             _update_vjp(board, example, seen, line, parity, scratch, d_mu, d_known, d_tables)
 
 
-class CheckerboardEngine:
-    """Mean field on lattices.
+class LatticeMeanField(PairwiseMeanField):
+    """Mean field on lattices of one kind, with finite tables."""
 
-    Parameters
-    ----------
-    graph : Graph
-        Structure of the batch, lattices of one kind.
-    theta : Potentials
-        Potentials, finite tables.
-    """
+    is_plain = False
+    _last_read = None, None  # the last state and its marginals
 
-    def __init__(self, graph, theta):
-        n_labels = theta.unary.shape[1]
-        self.graph, self.theta = graph, theta
-        kind = Kind.of(lattice_kinds(graph)[0])
+    @classmethod
+    def options(cls, plan, theta):
+        return lattice_kinds(plan.graph)
+
+    def __init__(self, plan, theta, options):
+        super().__init__(plan, theta, options)
+        graph, n_labels, kind = plan.graph, theta.unary.shape[1], Kind.of(options)
         self.untied = kind.untied
         offsets = np.array(OFFSETS[8 if kind.diagonals else 4])
         n_lines, length = np.sort(graph.shapes, axis=1).T
@@ -255,26 +254,29 @@ class CheckerboardEngine:
         if self.untied:
             move_tables(self.board, theta.tables, tables, False)
 
-    def start(self, mu):
+    def pack(self, values):
         state = full((self.row_ptr[-1], 1), 0.0)
-        move(self.board, mu, state[:, 0], False)
+        move(self.board, values, state[:, 0], False)
         return state
 
-    def step(self, state, active):
+    def update(self, state, active):
         ascend(self.board, state[:, 0], active)
 
     def step_vjp(self, adjoint, before, after, active, d_state):
         ascend_vjp(self.board, before[:, 0], after[:, 0], active, d_state[:, 0], *adjoint)
 
     def marginals(self, state):
-        mu = np.empty_like(self.theta.unary)  # goes to whoever asked
-        move(self.board, mu, state[:, 0], True)
+        last, mu = self._last_read
+        if last is not state:
+            mu = np.empty_like(self.theta.unary)  # not scratch: the caller keeps it
+            move(self.board, mu, state[:, 0], True)
+            self._last_read = state, mu
         return mu
 
     def new_adjoint(self):
         return full(self.board.unary.shape, 0.0), full(self.board.tables.shape, 0.0)
 
-    def leave(self, adjoint):
+    def to_potentials(self, adjoint):
         d_unary, d_inside = adjoint
         d_theta = Potentials(np.zeros_like(self.theta.unary), np.zeros_like(self.theta.tables))
         move(self.board, d_theta.unary, d_unary, True)

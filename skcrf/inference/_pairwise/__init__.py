@@ -1,1 +1,1 @@
-"""Message passing on any pairwise graph."""
+"""Inference on any pairwise graph."""

@@ -1,46 +1,35 @@
-"""Sum- and max-product messages on any pairwise graph: the engine."""
+"""Engines for sum- and max-product messages on pairwise graphs."""
 
 import numpy as np
 
-from skcrf.graph import Potentials
-from skcrf.inference._pairwise.readout import EdgeReader, read_tables
-from skcrf.inference._pairwise.schedule import route_of
+from skcrf.graph import score, sum_by_example
+from skcrf.inference._pairwise.readout import EdgeReader, choose_states, read_dual, read_forest, read_tables
+from skcrf.inference._pairwise.schedule import breadth_first, edge_links, message_schedule
 from skcrf.inference._pairwise.sweep import marginals, marginals_vjp, sweep, sweep_vjp
+
+# Relative to the numbers that are summed, a score within rounding errors of its bound is optimal.
+_ROUNDING = 1e-14
 
 
 class PairwiseEngine(EdgeReader):
-    """Messages on any graph.
+    """Messages on any pairwise graph; the state holds log-messages by position."""
 
-    Parameters
-    ----------
-    plan : Plan
-        How to pass messages.
-    theta : Potentials
-        Potentials.
-    maximise : bool
-        Whether messages maximise instead of summing.
-    """
-
-    def __init__(self, plan, theta, maximise):
-        super().__init__(plan, theta)
-        self.damping, self.measure, self.maximise = float(plan.damping), plan.tol > 0, maximise
+    def __init__(self, plan, theta, options=1):
+        super().__init__(plan, theta, options)
+        self.damping, self.maximise = float(plan.damping), plan.maximise
         self.row_ptr = 2 * plan.graph.edge_ptr
-        self.route = route_of(plan.graph, theta, plan.rho, maximise=maximise)
+        self.schedule = message_schedule(plan.graph, theta, plan.rho, maximise=plan.maximise)
 
-    def start(self):
+    def initial_state(self):
         return np.zeros((2 * self.graph.n_edges, self.theta.unary.shape[1]))
 
-    def step(self, messages, active):
-        how = (self.rho, self.damping, self.maximise, self.measure)
-        return sweep(self.route, self.graph, self.theta, *how, messages, active)
+    def step(self, state, active):
+        settings = self.rho, self.damping, self.maximise, self.measure
+        return sweep(self.schedule, self.graph, self.theta, *settings, state, active)
 
-    def step_vjp(self, d_theta, before, after, active, d_messages):
-        how = (self.rho, self.damping)
-        states = (before, after.copy(), active, d_messages)
-        sweep_vjp(self.route, self.graph, self.theta, *how, *states, d_theta)
-
-    def kept(self, state):
-        return state.astype(np.float32)
+    def step_vjp(self, adjoint, before, after, active, d_state):
+        settings, states = (self.rho, self.damping), (before, after.copy(), active, d_state)
+        sweep_vjp(self.schedule, self.graph, self.theta, *settings, *states, adjoint)
 
     def messages(self, state):
         messages = np.empty_like(state)
@@ -50,19 +39,82 @@ class PairwiseEngine(EdgeReader):
     def enter(self, d_messages):
         return d_messages[self.graph.incident]
 
-    def marginals(self, messages):
-        return marginals(self.graph, self.theta, self.route.weights, messages)
+    def marginals(self, state):
+        return marginals(self.graph, self.theta, self.schedule.weights, state)
+
+    def marginals_vjp(self, adjoint, state, mu, d_mu):
+        d_state = np.zeros_like(state)
+        marginals_vjp(self.graph, self.schedule.weights, mu, d_mu, d_state, adjoint)
+        return d_state
 
     def expected_tables(self, state):
         return read_tables(self.graph, self.theta, self.rho, self.messages(state))
 
-    def marginals_vjp(self, d_theta, messages, mu, d_mu):
-        d_messages = np.zeros_like(messages)
-        marginals_vjp(self.graph, self.route.weights, mu, d_mu, d_messages, d_theta)
-        return d_messages
 
-    def new_adjoint(self):
-        return Potentials(np.zeros_like(self.theta.unary), np.zeros_like(self.theta.tables))
+class ForestEngine(PairwiseEngine):
+    """Messages on forests, where one sweep is exact; avoids exponentials per edge and pair of states."""
 
-    def leave(self, d_theta):
-        return d_theta
+    _readout = None, None  # the state that was read last, and its log_z and expected tables
+
+    def log_z(self, state):
+        return self._read_once(state)[0]
+
+    def expected_tables(self, state):
+        return self._read_once(state)[1].copy()
+
+    def _read_once(self, state):
+        if self._readout[0] is not state:
+            table_max = self.theta.tables.max(axis=(1, 2), initial=-np.inf)
+            problem = self.schedule, self.graph, self.theta, table_max
+            self._readout = state, read_forest(*problem, self.messages(state))
+        return self._readout[1]
+
+
+class ChainEngine(PairwiseEngine):
+    """Messages along monotonic chains; where they maximise, keeps the best configuration and bound."""
+
+    def __init__(self, plan, theta, options=1):
+        super().__init__(plan, theta, options)
+        if plan.maximise:
+            # By rows, neighbours are decoded soon after each other; on other graphs, breadth first.
+            order, _ = breadth_first(edge_links(self.graph))
+            self.orders = np.arange(self.graph.n_nodes), order
+            self.best, self.value = None, np.full(self.graph.n_examples, -np.inf)
+            self.bound = np.full(self.graph.n_examples, np.inf)
+            self.rounding = _ROUNDING * _magnitudes(self.graph, theta)
+            self._update_best(self.initial_state())
+
+    def step(self, state, active):
+        change = super().step(state, active)
+        if not self.maximise:
+            return change
+        self._update_best(state)
+        # An optimal configuration cannot be improved, even if messages still change.
+        is_optimal = self.bound - self.value <= self.rounding  # False for impossible ones, at -inf
+        return np.where(is_optimal, 0.0, change)
+
+    def decode(self, state):
+        return self.best
+
+    def _update_best(self, state):
+        """Decode configurations; keep the best per example, and the lowest bound."""
+        bound = read_dual(self.graph, self.theta, self.rho, self.messages(state), self.inward, True)
+        weighted = self.weighted_messages(state)
+        for order in self.orders:
+            x = choose_states(self.graph, self.theta, weighted, order)
+            value = score(self.graph, self.theta, x)
+            is_better = (value > self.value)[self.graph.node_example]
+            self.best = x if self.best is None else np.where(is_better, x, self.best)
+            self.value = np.maximum(value, self.value)
+        # Rounding may put the bound below the score.
+        self.bound = np.maximum(np.minimum(bound, self.bound), self.value)
+
+
+def _magnitudes(graph, theta):
+    """Sum the largest absolute potentials of all nodes and edges per example."""
+    nodes, tables = (
+        np.abs(np.where(values > -np.inf, values, 0.0)).max(axis=axes, initial=0.0)
+        for values, axes in ((theta.unary, 1), (theta.tables, (1, 2)))
+    )
+    of_nodes = sum_by_example(nodes, graph.node_example, graph)
+    return of_nodes + sum_by_example(tables[graph.edge_table], graph.edge_example, graph)

@@ -1,20 +1,22 @@
-"""How beliefs are read from sum- and max-product messages on a pairwise graph.
+"""Beliefs from sum- and max-product messages on pairwise graphs.
 
-Messages are read as rows of an array (2 * n_edges, n_states) of logarithms, with a maximum of 0 and numbered
-as `Graph` says.
+Messages are rows of an array (2 * n_edges, n_states) of logarithms, with a maximum of 0, numbered as in
+`Graph`.
 """
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 
 import numpy as np
 
-from skcrf._numerics import inlined_kernel, kernel, log_normalise
+from skcrf._numerics import inlined_kernel, kernel, log_normalise, softmax
 from skcrf.graph import Potentials
-from skcrf.inference._pairwise.forests import breadth_first
+from skcrf.inference._engine import Engine
+from skcrf.inference._pairwise.schedule import breadth_first, edge_links
+from skcrf.inference._pairwise.sweep import SMALL
 
 
 @inlined_kernel
-def cavity_of(graph, theta, rho, messages, node, edge, out):
+def _cavity(graph, theta, rho, messages, node, edge, out):
     """log e^theta(x_j) prod_d m_d(x_j)^rho_d / m_edge(x_j), for node j; edge = -1 divides by none."""
     for x in range(len(out)):
         out[x] = theta.unary[node, x]
@@ -24,7 +26,7 @@ def cavity_of(graph, theta, rho, messages, node, edge, out):
         if weight != 0:
             for x in range(len(out)):
                 value = messages[message, x]
-                # What is impossible stays so, also where the exponent rho - 1 is negative.
+                # An impossible state stays impossible, also where the exponent rho - 1 is negative.
                 out[x] += weight * value if value > -np.inf else value
 
 
@@ -41,10 +43,10 @@ def _cavity_vjp(graph, rho, node, edge, d_out, d_messages, d_theta):
 
 @kernel
 def _edge_belief(graph, theta, rho, messages, edge, cavities, out):
-    """Log-marginal of an edge, flattened into `out`; uses `cavities` (2, n_states) as scratch."""
+    """Compute the log-marginal of an edge, flattened; `cavities` (2, n_states) is scratch."""
     n_states = theta.unary.shape[1]
     for side in range(2):
-        cavity_of(graph, theta, rho, messages, graph.edges[edge, side], edge, cavities[side])
+        _cavity(graph, theta, rho, messages, graph.edges[edge, side], edge, cavities[side])
     table = graph.edge_table[edge]
     for x in range(n_states):
         for z in range(n_states):
@@ -54,17 +56,17 @@ def _edge_belief(graph, theta, rho, messages, edge, cavities, out):
 
 @kernel
 def read_nodes(graph, theta, rho, messages):
-    """Logarithms of the marginals of nodes, Eq 17."""
+    """Compute the log-marginals of nodes, D13 Eq 17."""
     log_mu = np.empty_like(theta.unary)
     for node in range(len(log_mu)):
-        cavity_of(graph, theta, rho, messages, node, -1, log_mu[node])
+        _cavity(graph, theta, rho, messages, node, -1, log_mu[node])
         log_normalise(log_mu[node])
     return log_mu
 
 
 @kernel
 def read_edges(graph, theta, rho, messages, log_mu, edge_mu):
-    """log_z = theta . mu + H(mu), Eq 16, and the marginals of edges; `edge_mu` may have no rows."""
+    """Compute log_z = theta . mu + H(mu), D13 Eq 16, and the edge marginals; `edge_mu` may have no rows."""
     n_states = theta.unary.shape[1]
     log_z = np.zeros(len(graph.node_ptr) - 1)
     cavities, belief = np.empty((2, n_states)), np.empty(n_states * n_states)
@@ -90,7 +92,7 @@ def read_edges(graph, theta, rho, messages, log_mu, edge_mu):
 
 @kernel
 def read_tables(graph, theta, rho, messages):
-    """Marginals of edges, summed over those that share a table."""
+    """Sum the edge marginals over the edges that share a table."""
     n_states = theta.unary.shape[1]
     tables = np.zeros_like(theta.tables)
     cavities, belief = np.empty((2, n_states)), np.empty(n_states * n_states)
@@ -102,12 +104,27 @@ def read_tables(graph, theta, rho, messages):
     return tables
 
 
+@inlined_kernel
+def _node_vjp(graph, theta, rho, node, log_mu, d_z, through, d_node, d_messages, d_theta):
+    """Pull the derivatives of a node's log-marginal and of its terms of log_z back."""
+    for x in range(log_mu.shape[1]):
+        mass = np.exp(log_mu[node, x])
+        if mass > 0:
+            d_theta.unary[node, x] += d_z * mass
+            if through:
+                d_node[node, x] += d_z * mass * (theta.unary[node, x] - log_mu[node, x] - 1.0)
+    total = d_node[node].sum()
+    for x in range(log_mu.shape[1]):
+        d_node[node, x] -= total * np.exp(log_mu[node, x])
+    _cavity_vjp(graph, rho, node, -1, d_node[node], d_messages, d_theta)
+
+
 @kernel
 def read_vjp(graph, theta, rho, messages, log_mu, d_mu, d_edge_mu, d_log_z, through):
     """Pull derivatives of marginals and log_z back to messages and theta (D13 Alg 3, steps 6 and 7).
 
-    `through` says whether log_z depends on theta by way of the marginals too: not at a fixed point,
-    where they are stationary (Eq 9). `d_edge_mu` may have no rows.
+    `through` tells whether log_z depends on theta through the marginals too: not at a fixed point, where they
+    are stationary (D13 Eq 9). `d_edge_mu` may have no rows.
     """
     n_states = theta.unary.shape[1]
     d_messages = np.zeros_like(messages)
@@ -150,59 +167,110 @@ def read_vjp(graph, theta, rho, messages, log_mu, d_mu, d_edge_mu, d_log_z, thro
             for side in range(2):
                 _cavity_vjp(graph, rho, graph.edges[edge, side], edge, d_cavities[side], d_messages, d_theta)
         for node in range(graph.node_ptr[example], graph.node_ptr[example + 1]):
-            for x in range(n_states):
-                mass = np.exp(log_mu[node, x])
-                if mass > 0:
-                    d_theta.unary[node, x] += d_z * mass
-                    if through:
-                        d_node[node, x] += d_z * mass * (theta.unary[node, x] - log_mu[node, x] - 1.0)
-            total = d_node[node].sum()
-            for x in range(n_states):
-                d_node[node, x] -= total * np.exp(log_mu[node, x])
-            _cavity_vjp(graph, rho, node, -1, d_node[node], d_messages, d_theta)
+            _node_vjp(graph, theta, rho, node, log_mu, d_z, through, d_node, d_messages, d_theta)
     return d_messages, d_theta
+
+
+@kernel
+def read_forest(schedule, graph, theta, table_max, messages):
+    """Compute log_z, and the edge marginals summed over the edges that share a table, on forests.
+
+    ``log_z = sum_i log z_i + sum_ij (log z_ij - log z_i - log z_j)``, where z normalises the beliefs of nodes
+    and edges; the scale of the messages cancels. `table_max` holds the largest entries of tables.
+    """
+    n_states, rho = theta.unary.shape[1], np.ones(len(graph.edges))
+    log_z, log_nodes = np.zeros(len(graph.node_ptr) - 1), np.empty(len(theta.unary))
+    tables = np.zeros_like(theta.tables)
+    row, ends, joint = np.empty(n_states), np.empty((2, n_states)), np.empty(n_states * n_states)
+    for example in range(len(log_z)):
+        for node in range(graph.node_ptr[example], graph.node_ptr[example + 1]):
+            _cavity(graph, theta, rho, messages, node, -1, row)
+            log_nodes[node] = softmax(row)
+            log_z[example] += log_nodes[node]
+        for edge in range(graph.edge_ptr[example], graph.edge_ptr[example + 1]):
+            i, j, table = graph.edges[edge, 0], graph.edges[edge, 1], graph.edge_table[edge]
+            exp_table, log_edge = schedule.exp_tables[schedule.edge_exp_table[edge]], table_max[table]
+            for side in range(2):
+                _cavity(graph, theta, rho, messages, graph.edges[edge, side], edge, ends[side])
+                top = ends[side].max()
+                log_edge += top
+                for x in range(n_states):
+                    ends[side, x] = np.exp(ends[side, x] - top)
+            total = 0.0
+            for x in range(n_states):
+                inner = 0.0
+                for z in range(n_states):
+                    inner += exp_table[x, z] * ends[1, z]
+                total += ends[0, x] * inner
+            if total > SMALL:
+                log_edge += np.log(total)
+                for x in range(n_states):
+                    share = ends[0, x] / total
+                    for z in range(n_states):
+                        tables[table, x, z] += share * exp_table[x, z] * ends[1, z]
+            else:
+                for side in range(2):
+                    _cavity(graph, theta, rho, messages, graph.edges[edge, side], edge, ends[side])
+                for x in range(n_states):
+                    for z in range(n_states):
+                        joint[x * n_states + z] = theta.tables[table, x, z] + ends[0, x] + ends[1, z]
+                log_edge = softmax(joint)
+                for x in range(n_states):
+                    for z in range(n_states):
+                        tables[table, x, z] += joint[x * n_states + z]
+            log_z[example] += log_edge - log_nodes[i] - log_nodes[j]
+    return log_z, tables
 
 
 @inlined_kernel
 def _table_entry(theta, table, side, x_target, x_source):
-    """theta of a pair, where the target of a message is the first (side 0) or second end."""
+    """Look up theta of a pair; the target of a message is the first (side 0) or second end."""
     if side == 0:
         return theta.tables[table, x_target, x_source]
     return theta.tables[table, x_source, x_target]
 
 
 @kernel
-def log_sum(values):
-    """Turn values into their shares in the sum of their exponentials, and return the log of that sum."""
-    top = values.max()
-    if top == -np.inf:
-        values[:] = 0.0
-        return top
-    total = 0.0
-    for x in range(len(values)):
-        values[x] = np.exp(values[x] - top)
-        total += values[x]
-    values /= total
-    return top + np.log(total)
+def choose_states(graph, theta, messages, order):
+    """Choose states in order, each the best given those chosen before: on a forest, a maximiser."""
+    states = np.full(len(order), -1)
+    scores = np.empty(theta.unary.shape[1])
+    for node in order:
+        for x in range(len(scores)):
+            scores[x] = theta.unary[node, x]
+        for p in range(graph.incident_ptr[node], graph.incident_ptr[node + 1]):
+            message = graph.incident[p]
+            neighbour = graph.edges[message >> 1, 1 - (message & 1)]
+            for x in range(len(scores)):
+                if states[neighbour] >= 0:
+                    table = graph.edge_table[message >> 1]
+                    scores[x] += _table_entry(theta, table, message & 1, x, states[neighbour])
+                else:
+                    scores[x] += messages[message, x]
+        states[node] = np.argmax(scores)
+    return states
+
+
+# The dual bound: the log-partition functions of trees, summed by their weights.
 
 
 @inlined_kernel
 def _log_total(values, maximise):
-    """The log of the sum of exponentials, or the maximum; leaves the shares in a sum."""
-    return values.max() if maximise else log_sum(values)
+    """Compute the log-sum-exp, leaving the softmax, or the maximum."""
+    return values.max() if maximise else softmax(values)
 
 
 @kernel
 def _log_inward(graph, theta, rho, messages, inward, maximise, cavity, shares, best):
-    """log c of an edge: by how much its inward message falls short of what its source would send.
+    """Compute log c of an edge, by how much its inward message falls short of the update of its source.
 
     ``c m(x_i) >= sum_xj exp(theta(x_i, x_j) / rho) b_j(x_j) / m_outward(x_j)`` for all x_i that are not
-    forbidden, an equality once a pass has sent m. Leaves the shares of the x_j at the x_i where it is
-    tightest in `best`, and returns that state too.
+    forbidden, with equality once a pass has sent m. Leaves the softmax over x_j at the x_i where the bound is
+    tightest in `best`, and also returns this x_i.
     """
     edge, side = inward >> 1, inward & 1
     node = graph.edges[edge, side]
-    cavity_of(graph, theta, rho, messages, graph.edges[edge, 1 - side], edge, cavity)
+    _cavity(graph, theta, rho, messages, graph.edges[edge, 1 - side], edge, cavity)
     largest, tightest = -np.inf, 0
     for x in range(len(cavity)):
         if messages[inward, x] > -np.inf and theta.unary[node, x] > -np.inf:
@@ -217,7 +285,7 @@ def _log_inward(graph, theta, rho, messages, inward, maximise, cavity, shares, b
 
 @kernel
 def _end_weights(graph, rho, inward):
-    """For each node, the weight of the trees that start from it or consist of it alone."""
+    """Compute the weight per node of the trees that start from it or consist of it alone."""
     weights = np.ones(len(graph.node_order))
     for edge in range(len(inward)):
         weights[graph.edges[edge, 1 - (inward[edge] & 1)]] -= rho[edge]
@@ -226,13 +294,11 @@ def _end_weights(graph, rho, inward):
 
 @kernel
 def read_dual(graph, theta, rho, messages, inward, maximise):
-    """Sum the log-partition functions of trees by their weights: an upper bound of the true one.
+    """Sum the log-partition functions of trees, or their maxima, by weight: an upper bound of the true one.
 
-    Or their largest scores, where messages maximise: an upper bound of the best score.
-
-    Any messages share theta among the trees: with ``b_i = e^theta_i prod_d m_d^rho_d``, node i has
-    ``log b_i - log m_d - ...`` in a tree from whose edges the messages m_d arrive. Nodes are summed out along
-    `inward`, which leaves a factor c_e an edge, and ``sum_x b_i(x)`` at the node i that a tree starts from.
+    Any messages reparametrise theta: with ``b_i = e^theta_i prod_d m_d^rho_d``, node i has
+    ``log b_i - log m_d - ...`` in a tree from whose edges the messages m_d arrive. Eliminating nodes along
+    `inward` leaves a factor c_e per edge, and ``sum_x b_i(x)`` at the node i from which a tree starts.
     """
     n_states = theta.unary.shape[1]
     log_z, weights = np.zeros(len(graph.node_ptr) - 1), _end_weights(graph, rho, inward)
@@ -244,14 +310,14 @@ def read_dual(graph, theta, rho, messages, inward, maximise):
             )
             log_z[example] += rho[edge] * log_c
         for node in range(graph.node_ptr[example], graph.node_ptr[example + 1]):
-            cavity_of(graph, theta, rho, messages, node, -1, rows[0])
+            _cavity(graph, theta, rho, messages, node, -1, rows[0])
             log_z[example] += weights[node] * _log_total(rows[0], maximise)
     return log_z
 
 
 @kernel
 def read_dual_vjp(graph, theta, rho, messages, inward, d_log_z, d_messages, d_theta):
-    """Pull the derivative of `read_dual` back to messages and theta; adds to both."""
+    """Add the derivatives of `read_dual` to those of messages and theta."""
     weights = _end_weights(graph, rho, inward)
     rows = np.empty((3, theta.unary.shape[1]))
     for example in range(len(d_log_z)):
@@ -266,95 +332,57 @@ def read_dual_vjp(graph, theta, rho, messages, inward, d_log_z, d_messages, d_th
                 rows[2, z] *= d_z * rho[edge]
             _cavity_vjp(graph, rho, graph.edges[edge, 1 - side], edge, rows[2], d_messages, d_theta)
         for node in range(graph.node_ptr[example], graph.node_ptr[example + 1]):
-            cavity_of(graph, theta, rho, messages, node, -1, rows[0])
-            log_sum(rows[0])
+            _cavity(graph, theta, rho, messages, node, -1, rows[0])
+            softmax(rows[0])
             rows[0] *= d_z * weights[node]
             _cavity_vjp(graph, rho, node, -1, rows[0], d_messages, d_theta)
 
 
-@kernel
-def decode(graph, theta, messages, order):
-    """Choose states in order, each the best given those chosen before: on a forest, a maximiser."""
-    states = np.full(len(order), -1)
-    best = np.empty(theta.unary.shape[1])
-    for node in order:
-        for x in range(len(best)):
-            best[x] = theta.unary[node, x]
-        for p in range(graph.incident_ptr[node], graph.incident_ptr[node + 1]):
-            message = graph.incident[p]
-            neighbour = graph.edges[message >> 1, 1 - (message & 1)]
-            for x in range(len(best)):
-                if states[neighbour] >= 0:
-                    table = graph.edge_table[message >> 1]
-                    best[x] += _table_entry(theta, table, message & 1, x, states[neighbour])
-                else:
-                    best[x] += messages[message, x]
-        states[node] = np.argmax(best)
-    return states
+class EdgeReader(Engine):
+    """Base of the engines for pairwise graphs: beliefs from messages."""
 
-
-class EdgeReader(ABC):
-    """A part of the engines for pairwise graphs: what their messages mean.
-
-    Parameters
-    ----------
-    plan : Plan
-        How to pass messages.
-    theta : Potentials
-        Potentials.
-    """
-
-    bound = None
-
-    def __init__(self, plan, theta):
-        self.graph, self.rho, self.inward = plan.graph, plan.rho, plan.inward
-        self.theta = theta
+    def __init__(self, plan, theta, options=1):
+        super().__init__(plan, theta, options)
+        self.inward = plan.inward
 
     @abstractmethod
     def messages(self, state):
-        """Logarithms of the messages, as rows numbered as `Graph` says."""
+        """Convert a state to log-messages, numbered as in `Graph`."""
 
     @abstractmethod
     def enter(self, d_messages):
-        """The adjoint of the state that means an adjoint of such rows."""
+        """Convert derivatives with respect to these messages to derivatives with respect to the state."""
 
     def edge_marginals(self, state):
-        """Marginals of edges, laid out as the graph has them."""
         n_states = self.theta.unary.shape[1]
-        return self._read(state, np.empty((self.graph.n_edges, n_states, n_states)))[1]
+        return self._read_edges(state, np.empty((self.graph.n_edges, n_states, n_states)))[1]
 
     def log_z(self, state):
-        """The log-partition function alone."""
         if self.inward is not None:
             return read_dual(self.graph, self.theta, self.rho, self.messages(state), self.inward, False)
         n_states = self.theta.unary.shape[1]
-        return self._read(state, np.empty((0, n_states, n_states)))[0]
+        return self._read_edges(state, np.empty((0, n_states, n_states)))[0]
 
-    def _read(self, state, edge_mu):
+    def _read_edges(self, state, edge_mu):
         problem = self.graph, self.theta, self.rho, self.messages(state)
         return read_edges(*problem, read_nodes(*problem), edge_mu), edge_mu
 
-    def read_vjp(self, state, d_mu, d_edge_mu, d_log_z, through):
-        """The adjoints of state and theta; `d_edge_mu` may be None.
-
-        `through` says whether log_z depends on theta by way of the messages too.
-        """
+    def readout_vjp(self, state, d_mu, d_edge_mu, d_log_z, through):
         n_states = self.theta.unary.shape[1]
         problem = self.graph, self.theta, self.rho, self.messages(state)
         d_edge_mu = np.empty((0, n_states, n_states)) if d_edge_mu is None else d_edge_mu
-        # At a fixed point both kinds of log_z are stationary, and have the marginals for a derivative.
-        of_dual = self.inward is not None and through
-        d_free = np.zeros_like(d_log_z) if of_dual else d_log_z
-        d_messages, d_theta = read_vjp(*problem, read_nodes(*problem), d_mu, d_edge_mu, d_free, through)
-        if of_dual:
+        # At a fixed point both definitions of log_z are stationary, with the marginals as derivative.
+        is_dual = self.inward is not None and through
+        d_primal = np.zeros_like(d_log_z) if is_dual else d_log_z
+        d_messages, d_theta = read_vjp(*problem, read_nodes(*problem), d_mu, d_edge_mu, d_primal, through)
+        if is_dual:
             read_dual_vjp(*problem, self.inward, d_log_z, d_messages, d_theta)
         return self.enter(d_messages), d_theta
 
     def decode(self, state):
-        """A configuration: on forests, a maximiser."""
-        order, _, _ = breadth_first(self.graph)
-        return decode(self.graph, self.theta, self.weighted(state), order)
+        order, _ = breadth_first(edge_links(self.graph))
+        return choose_states(self.graph, self.theta, self.weighted_messages(state), order)
 
-    def weighted(self, state):
-        """Messages by their edges' weights: a node has as much of a message as its edge counts."""
+    def weighted_messages(self, state):
+        """Multiply the messages by the weights of their edges."""
         return self.messages(state) * np.repeat(self.rho, 2)[:, None]

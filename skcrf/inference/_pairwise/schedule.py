@@ -1,4 +1,4 @@
-"""What is prepared once so that messages pass quickly along any graph: where they stand, and exponentials."""
+"""Schedules of messages on pairwise graphs: their order, and the indices and exponentials for sweeps."""
 
 from typing import NamedTuple
 
@@ -6,120 +6,332 @@ import numpy as np
 
 from skcrf._numerics import kernel
 
-#: Messages of a run, at most.
-RUN = 8
-# Weights for which the exponentials of one table are kept. Spanning trees give edges about ten.
-_MOST_WEIGHTS = 32
+#: Maximum number of messages per block.
+BLOCK_SIZE = 8
+# Number of weights per table for which exponentials are stored. Spanning trees give edges about ten.
+_MAX_WEIGHTS = 32
+
+#: Columns that describe a node that sends: the node, the range of the positions of its incoming messages, and
+#: the position of the incoming message of the same edge.
+NODE, FIRST, END, OWN = range(4)
+#: More columns of `MessageSchedule.updates`: position and number of the message.
+POSITION, MESSAGE = range(4, 6)
 
 
-class Route(NamedTuple):
-    """The messages of an iteration, in the order of the schedule.
+class MessageSchedule(NamedTuple):
+    """The message updates of one iteration.
 
-    A message is told by the position at which it stands in `graph.incident`: those that arrive at a node
-    stand together, and so are read together. Without that, a large graph is mostly spent waiting for memory.
+    The position of a message is its index in `graph.incident`. Messages are stored by position, so that all
+    messages to a node are contiguous: otherwise sweeps on large graphs mostly wait for memory.
 
     Attributes
     ----------
-    steps : ndarray of shape (n_messages, 6), int32
-        The node that sends, the first position of what arrives there and the one behind the last, the
-        position of what arrives there along the same edge, that of the message itself, and its number.
-    run_ptr : ndarray of shape (n_runs + 1,)
-        Where runs start. Of the messages of a run, none depends on another, so that they can be sent at once.
+    updates : ndarray of shape (n_messages, 6), int32
+        One row per message, in the order of the schedule; columns NODE, FIRST, END, OWN, POSITION, MESSAGE.
+    block_ptr : ndarray of shape (n_blocks + 1,)
+        Where blocks of updates start. The messages of a block do not depend on each other.
     example_ptr : ndarray of shape (n_examples + 1,)
-        Where the runs of each example start.
+        Where the blocks of each example start.
     weights : ndarray of shape (n_messages,)
         rho, by position.
-    factors : ndarray of shape (n_factors, n_states, n_states)
-        ``exp((theta - max theta) / rho)`` of every table, for each weight of its edges.
-    edge_factor : ndarray of shape (n_edges,)
-        The factor of an edge, -1 if it has none.
+    exp_tables : ndarray of shape (n_exp_tables, n_states, n_states)
+        ``exp((theta - max theta) / rho)`` for each distinct pair of a table and a weight.
+    edge_exp_table : ndarray of shape (n_edges,)
+        The row of `exp_tables` that an edge uses, -1 for none.
     """
 
-    steps: np.ndarray
-    run_ptr: np.ndarray
+    updates: np.ndarray
+    block_ptr: np.ndarray
     example_ptr: np.ndarray
     weights: np.ndarray
-    factors: np.ndarray
-    edge_factor: np.ndarray
+    exp_tables: np.ndarray
+    edge_exp_table: np.ndarray
 
 
-def route_of(graph, theta, rho, *, maximise):
-    """Prepare to pass messages.
-
-    Parameters
-    ----------
-    graph : Graph
-        The batch.
-    theta : Potentials
-        Potentials.
-    rho : ndarray of shape (n_edges,)
-        Edge weights.
-    maximise : bool
-        Whether messages maximise, which takes no exponentials.
-
-    Returns
-    -------
-    route : Route
-        What kernels need.
-    """
-    steps, run_ptr, example_ptr = _steps(graph)
-    first_edge, edge_factor = distinct(graph, rho)
+def message_schedule(graph, theta, rho, *, maximise):
+    """Prepare the updates in the order of ``graph.schedule``; maximising needs no exponentials."""
+    updates, block_ptr, example_ptr = _updates(graph)
+    first_edge, edge_exp_table = distinct_tables(graph, rho)
     if maximise:
-        first_edge, edge_factor = first_edge[:0], np.full(graph.n_edges, -1)
+        first_edge, edge_exp_table = first_edge[:0], np.full(graph.n_edges, -1)
     tables = theta.tables[graph.edge_table[first_edge]]
     top = tables.max(axis=(1, 2), keepdims=True, initial=-np.inf)
-    tables -= np.where(top > -np.inf, top, 0.0)  # in place: tables of many edges are large
+    tables -= np.where(top > -np.inf, top, 0.0)  # in place: the tables of many edges are large
     tables /= rho[first_edge, None, None]
-    factors = np.exp(tables, out=tables)
-    return Route(steps, run_ptr, example_ptr, rho[graph.incident >> 1], factors, edge_factor)
+    exp_tables = np.exp(tables, out=tables)
+    weights = rho[graph.incident >> 1]
+    return MessageSchedule(updates, block_ptr, example_ptr, weights, exp_tables, edge_exp_table)
 
 
 @kernel
-def _steps(graph):
+def _updates(graph):
+    """Compute the fields `updates`, `block_ptr` and `example_ptr`."""
     n_messages, n_examples = len(graph.schedule), len(graph.node_ptr) - 1
     position = np.empty(n_messages, np.int64)
     for q in range(n_messages):
         position[graph.incident[q]] = q
-    steps, run_ptr = np.empty((n_messages, 6), np.int32), np.empty(n_messages + 1, np.int64)
+    updates, block_ptr = np.empty((n_messages, 6), np.int32), np.empty(n_messages + 1, np.int64)
     example_ptr = np.zeros(n_examples + 1, np.int64)
-    reached = np.full(len(graph.node_order), -1)  # the last run that had a message to a node
-    n_runs = 0
+    reached = np.full(len(graph.node_order), -1)  # the last block with a message to a node
+    n_blocks = 0
     for example in range(n_examples):
-        start = -RUN
+        start = -BLOCK_SIZE
         for p in range(2 * graph.edge_ptr[example], 2 * graph.edge_ptr[example + 1]):
             message = graph.schedule[p]
             edge, side = message >> 1, message & 1
             source = graph.edges[edge, 1 - side]
-            if p - start >= RUN or reached[source] == n_runs - 1:
+            if p - start >= BLOCK_SIZE or reached[source] == n_blocks - 1:
                 start = p
-                run_ptr[n_runs] = p
-                n_runs += 1
-            reached[graph.edges[edge, side]] = n_runs - 1
-            steps[p, 0] = source
-            steps[p, 1] = graph.incident_ptr[source]
-            steps[p, 2] = graph.incident_ptr[source + 1]
-            steps[p, 3] = position[message ^ 1]
-            steps[p, 4] = position[message]
-            steps[p, 5] = message
-        example_ptr[example + 1] = n_runs
-    run_ptr[n_runs] = n_messages
-    return steps, run_ptr[: n_runs + 1].copy(), example_ptr
+                block_ptr[n_blocks] = p
+                n_blocks += 1
+            reached[graph.edges[edge, side]] = n_blocks - 1
+            updates[p, NODE] = source
+            updates[p, FIRST] = graph.incident_ptr[source]
+            updates[p, END] = graph.incident_ptr[source + 1]
+            updates[p, OWN] = position[message ^ 1]
+            updates[p, POSITION] = position[message]
+            updates[p, MESSAGE] = message
+        example_ptr[example + 1] = n_blocks
+    block_ptr[n_blocks] = n_messages
+    return updates, block_ptr[: n_blocks + 1].copy(), example_ptr
 
 
 @kernel
-def distinct(graph, rho):
-    """The different pairs of a table and a weight: an edge that has each, and the pair of each edge."""
+def distinct_tables(graph, rho):
+    """List an edge for each distinct pair of a table and a weight, and the pair of each edge, -1 for none."""
     first_edge, edge_pair = np.empty(len(rho), np.int64), np.full(len(rho), -1)
     newest, older = np.full(len(graph.table_group), -1), np.empty(len(rho), np.int64)
     n_pairs = 0
     for edge in range(len(rho)):
         table = graph.edge_table[edge]
-        pair, n_met = newest[table], 0
+        pair, n_weights = newest[table], 0
         while pair >= 0 and rho[first_edge[pair]] != rho[edge]:
-            pair, n_met = older[pair], n_met + 1
-        if pair < 0 and n_met < _MOST_WEIGHTS:
+            pair, n_weights = older[pair], n_weights + 1
+        if pair < 0 and n_weights < _MAX_WEIGHTS:
             pair = n_pairs
             first_edge[pair], older[pair], newest[table] = edge, newest[table], pair
             n_pairs += 1
         edge_pair[edge] = pair
     return first_edge[:n_pairs].copy(), edge_pair
+
+
+# Breadth-first search, on graphs of both layouts. A link joins an edge or factor to one of its nodes.
+
+
+class Links(NamedTuple):
+    """The links of a graph.
+
+    Attributes
+    ----------
+    incident_ptr, incident : ndarray of shape (n_nodes + 1,), (n_links,)
+        The links of each node.
+    factor : ndarray of shape (n_links,)
+        The edge or factor of each link.
+    scope_ptr, scope : ndarray of shape (n_factors + 1,), (n_links,)
+        The nodes of each edge or factor.
+    """
+
+    incident_ptr: np.ndarray
+    incident: np.ndarray
+    factor: np.ndarray
+    scope_ptr: np.ndarray
+    scope: np.ndarray
+
+
+def edge_links(graph):
+    """Describe a pairwise graph by links, which are numbered like messages."""
+    n_links = 2 * graph.n_edges
+    factor, scope_ptr = np.arange(n_links) >> 1, np.arange(0, n_links + 1, 2)
+    return Links(graph.incident_ptr, graph.incident, factor, scope_ptr, graph.edges.reshape(-1))
+
+
+@kernel
+def breadth_first_from(links, root, visits, arrival, out):
+    """Visit the nodes connected with a root once more; returns their number.
+
+    Leaves the nodes in `out`, and the link by which each but the root was reached in `arrival`.
+    """
+    round_ = visits[root] + 1
+    out[0], visits[root], n_found, n_done = root, round_, 1, 0
+    while n_done < n_found:
+        node = out[n_done]
+        n_done += 1
+        for p in range(links.incident_ptr[node], links.incident_ptr[node + 1]):
+            factor = links.factor[links.incident[p]]
+            for link in range(links.scope_ptr[factor], links.scope_ptr[factor + 1]):
+                neighbour = links.scope[link]
+                if visits[neighbour] < round_:
+                    out[n_found], visits[neighbour], arrival[neighbour] = neighbour, round_, link
+                    n_found += 1
+    return n_found
+
+
+@kernel
+def breadth_first(links):
+    """Visit all nodes; returns them in order, and the link by which each was reached, -1 at roots."""
+    n_nodes, n_visited = len(links.incident_ptr) - 1, 0
+    order, arrival, visits = np.empty(n_nodes, np.int64), np.full(n_nodes, -1), np.zeros(n_nodes, np.int64)
+    for root in range(n_nodes):
+        if visits[root] == 0:
+            n_visited += breadth_first_from(links, root, visits, arrival, order[n_visited:])
+    return order, arrival
+
+
+# Forests
+
+
+@kernel
+def cycle_edges(graph, arrival):
+    """Find an edge that closes a cycle in each example, -1 in forests; `arrival` is of `breadth_first`."""
+    closing = np.full(len(graph.node_ptr) - 1, -1)
+    for example in range(len(closing)):
+        for edge in range(graph.edge_ptr[example], graph.edge_ptr[example + 1]):
+            if arrival[graph.edges[edge, 0]] >> 1 != edge and arrival[graph.edges[edge, 1]] >> 1 != edge:
+                closing[example] = edge
+    return closing
+
+
+@kernel
+def two_passes(graph, order, arrival):
+    """Schedule the messages of forests from leaves to roots, then back."""
+    schedule = np.empty(len(graph.schedule), np.int64)
+    for example in range(len(graph.node_ptr) - 1):
+        up = down = graph.edge_ptr[example] + graph.edge_ptr[example + 1]  # the middle of its messages
+        for p in range(graph.node_ptr[example], graph.node_ptr[example + 1]):
+            message = arrival[order[p]]
+            if message >= 0:
+                up -= 1
+                schedule[up], schedule[down] = message ^ 1, message
+                down += 1
+    return schedule
+
+
+# Monotonic chains. Nodes have an order, and each edge leads from its earlier to its later end. Chains that
+# arrive at a node continue behind it as long as there are edges, so that max(n_before, n_after) chains pass
+# through it.
+
+
+class Chains(NamedTuple):
+    """Schedule and edge weights of monotonic chains.
+
+    Attributes
+    ----------
+    schedule : ndarray of shape (2 * n_edges,)
+        In order, each node sends to all later neighbours, then in reverse order to all earlier ones.
+    rho : ndarray of shape (n_edges,)
+        The weight of the chains, 1 / (maximum number of chains through a node) in each component.
+    inward : ndarray of shape (n_edges,)
+        The message of each edge towards the end from which its chain starts.
+    """
+
+    schedule: np.ndarray
+    rho: np.ndarray
+    inward: np.ndarray
+
+
+def monotonic_chains(graph):
+    """Divide a graph into monotonic chains.
+
+    Nodes are ordered by their numbers, on a lattice row by row; on other graphs also breadth first from a
+    peripheral node, if fewer chains meet then. A component without cycles is one tree of weight 1.
+    """
+    return Chains(*_chains(graph, edge_links(graph)))
+
+
+@kernel
+def _chains(graph, links):
+    n_nodes = len(graph.node_order)
+    sequence, rank = np.arange(n_nodes), np.empty(n_nodes, np.int64)
+    visits, arrival = np.zeros(n_nodes, np.int64), np.empty(n_nodes, np.int64)
+    rho, inward = np.ones(len(graph.edges)), np.empty(len(graph.edges), np.int64)
+    for example in range(len(graph.node_ptr) - 1):
+        first, end = graph.node_ptr[example], graph.node_ptr[example + 1]
+        if graph.shapes[example].min() > 1:
+            n_chains = _rank_nodes(graph, sequence[first:end], rank)
+            _weigh(graph, sequence[first:end], rank, 1.0 / n_chains, rho, inward)
+            continue
+        for root in range(graph.node_ptr[example], end):
+            if visits[root] > 0:
+                continue
+            last = first + breadth_first_from(links, root, visits, arrival, sequence[first:end])
+            nodes, n_messages = sequence[first:last], 0
+            for node in nodes:
+                n_messages += graph.incident_ptr[node + 1] - graph.incident_ptr[node]
+            if n_messages == 2 * (len(nodes) - 1):
+                _order_tree(nodes, arrival, inward)
+                _rank_nodes(graph, nodes, rank)
+            else:
+                n_chains = _order_component(graph, links, nodes, visits, arrival, rank)
+                _weigh(graph, nodes, rank, 1.0 / n_chains, rho, inward)
+            first = last
+    return _passes(graph, sequence, rank), rho, inward
+
+
+@kernel
+def _order_tree(nodes, arrival, inward):
+    """Reverse a tree's nodes, so that leaves come first and the root, from which it starts, last."""
+    for p in range(1, len(nodes)):
+        message = arrival[nodes[p]]
+        inward[message >> 1] = message ^ 1
+    nodes[:] = nodes[::-1].copy()
+
+
+@kernel
+def _order_component(graph, links, nodes, visits, arrival, rank):
+    """Order the nodes of a component so that few chains meet; returns their maximum number at a node."""
+    other, peripheral = np.empty_like(nodes), nodes[-1]
+    nodes.sort()
+    # Starting in the middle of a graph, all neighbours of the first node would come later.
+    breadth_first_from(links, peripheral, visits, arrival, other)
+    if _rank_nodes(graph, other, rank) < _rank_nodes(graph, nodes, rank):
+        nodes[:] = other
+    return _rank_nodes(graph, nodes, rank)
+
+
+@kernel
+def _rank_nodes(graph, nodes, rank):
+    """Rank nodes by their order; returns the maximum number of chains at a node."""
+    for p in range(len(nodes)):
+        rank[nodes[p]] = p
+    n_chains = 1
+    for node in nodes:
+        n_before = 0
+        for p in range(graph.incident_ptr[node], graph.incident_ptr[node + 1]):
+            message = graph.incident[p]
+            n_before += rank[graph.edges[message >> 1, 1 - (message & 1)]] < rank[node]
+        n_after = graph.incident_ptr[node + 1] - graph.incident_ptr[node] - n_before
+        n_chains = max(n_chains, n_before, n_after)
+    return n_chains
+
+
+@kernel
+def _weigh(graph, nodes, rank, weight, rho, inward):
+    """Set the weights of the edges of a component; chains start from their earliest nodes."""
+    for node in nodes:
+        for p in range(graph.incident_ptr[node], graph.incident_ptr[node + 1]):
+            message = graph.incident[p]
+            rho[message >> 1] = weight
+            if rank[graph.edges[message >> 1, 1 - (message & 1)]] > rank[node]:
+                inward[message >> 1] = message
+
+
+@kernel
+def _passes(graph, sequence, rank):
+    """List the messages to later neighbours in order of the nodes, then those to earlier ones in reverse."""
+    schedule = np.empty(len(graph.schedule), np.int64)
+    for example in range(len(graph.node_ptr) - 1):
+        first, last = graph.node_ptr[example], graph.node_ptr[example + 1]
+        forward = 2 * graph.edge_ptr[example]
+        backward = 2 * graph.edge_ptr[example + 1]
+        for p in range(first, last):
+            node = sequence[p]
+            # Filled from both ends: the first node of the sequence is the last to send to earlier ones.
+            for q in range(graph.incident_ptr[node], graph.incident_ptr[node + 1]):
+                message = graph.incident[q] ^ 1
+                if rank[graph.edges[message >> 1, message & 1]] > rank[node]:
+                    schedule[forward] = message
+                    forward += 1
+                else:
+                    backward -= 1
+                    schedule[backward] = message
+    return schedule

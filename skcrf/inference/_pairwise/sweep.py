@@ -1,20 +1,20 @@
-"""Sweeps of messages on any graph, in the log domain: D13 Eq 18 and Algorithm 3.
+"""Sweeps of messages on pairwise graphs, in the log domain: D13 Eq 18 and Algorithm 3.
 
-Messages are rows in the order of arrival, see `Route`, with a maximum of 0. The loops hold neither views nor
-fields of tuples: to count such references takes longer than to sum.
+Messages are rows by position, see `MessageSchedule`, with a maximum of 0. The loops use neither views nor
+fields of tuples: counting references to these takes longer than the sums.
 """
 
 import numpy as np
 
 from skcrf._numerics import inlined_kernel, kernel, vector_exp, vector_kernel, vector_log
-from skcrf.inference._pairwise.schedule import RUN
+from skcrf.inference._pairwise.schedule import BLOCK_SIZE, END, FIRST, MESSAGE, NODE, OWN, POSITION
 
-#: Exponentials below 1e-304 are lost. Where a sum is not much larger, it is done again with care.
+#: Sums of exponentials below this are computed again in the log domain: below 1e-304 exponentials are lost.
 SMALL = 1e-200
 
 
 @inlined_kernel
-def arrive(unary, weights, messages, node, first, last, own, out, at):
+def cavity(unary, weights, messages, node, first, end, own, out, at):
     """log e^theta(x_j) prod_d m_d(x_j)^rho_d / m_own(x_j) for node j, up to a constant; own = -1 for none.
 
     The maximum is 0, but all values are -inf where no state is possible.
@@ -22,9 +22,9 @@ def arrive(unary, weights, messages, node, first, last, own, out, at):
     n_states = unary.shape[1]
     for x in range(n_states):
         out[at, x] = unary[node, x]
-    for q in range(first, last):
+    for q in range(first, end):
         weight = weights[q] - (q == own)
-        # What is impossible stays so, also where the exponent rho - 1 is negative; not where it is 0.
+        # Impossible states stay impossible, also where the exponent rho - 1 is negative; not where it is 0.
         impossible = -np.inf if weight != 0 else 0.0
         for x in range(n_states):
             value = messages[q, x]
@@ -50,26 +50,26 @@ def logarithms(values, n):
 
 
 @inlined_kernel
-def _sum(factors, factor, side, scaled, sums, at):
-    """Sum over the states of the other end than `side`; returns the least sum, 0 if there is no factor."""
-    if factor < 0:
+def _sum(exp_tables, exp_table, side, scaled, sums, at):
+    """Sum over the states of the other end than `side`; returns the least sum, 0 without an `exp_table`."""
+    if exp_table < 0:
         return 0.0
     least = np.inf
     for x in range(sums.shape[1]):
         total = 0.0
         if side == 0:
             for z in range(sums.shape[1]):
-                total += factors[factor, x, z] * scaled[at, z]
+                total += exp_tables[exp_table, x, z] * scaled[at, z]
         else:
             for z in range(sums.shape[1]):
-                total += factors[factor, z, x] * scaled[at, z]
+                total += exp_tables[exp_table, z, x] * scaled[at, z]
         sums[at, x] = total
         least = min(least, total)
     return least
 
 
 @inlined_kernel
-def _sum_vjp(factors, factor, side, power, scaled, d_log, at, d_cavity, d_tables, table):
+def _sum_vjp(exp_tables, exp_table, side, power, scaled, d_log, at, d_cavity, d_tables, table):
     """Pull derivatives back to cavity and theta; `d_log` is that of the logarithms, divided by the sums."""
     n_states = scaled.shape[1]
     for x in range(n_states):
@@ -78,27 +78,27 @@ def _sum_vjp(factors, factor, side, power, scaled, d_log, at, d_cavity, d_tables
         if side == 0:
             scale = d_log[at, x]
             for z in range(n_states):
-                d_value = scale * factors[factor, x, z] * scaled[at, z]
+                d_value = scale * exp_tables[exp_table, x, z] * scaled[at, z]
                 d_cavity[at, z] += d_value
                 d_tables[table, x, z] += power * d_value
         else:
             scale, total = scaled[at, x], 0.0
             for z in range(n_states):
-                d_value = scale * factors[factor, x, z] * d_log[at, z]
+                d_value = scale * exp_tables[exp_table, x, z] * d_log[at, z]
                 total += d_value
                 d_tables[table, x, z] += power * d_value
             d_cavity[at, x] = total
 
 
 @kernel
-def _sum_with_care(tables, table, side, power, maximise, cavity, at, share, out):
-    """Compute one message for any potentials, and the share that each state of the source has in it."""
+def _log_sum(tables, table, side, power, maximise, cavities, at, share, out):
+    """Compute one message in the log domain, and the share of each state of the source in it."""
     n_states = len(share)
     for x_target in range(n_states):
         best = 0
         for x in range(n_states):
             theta = tables[table, x_target, x] if side == 0 else tables[table, x, x_target]
-            share[x_target, x] = power * theta + cavity[at, x]
+            share[x_target, x] = power * theta + cavities[at, x]
             if share[x_target, x] > share[x_target, best]:
                 best = x
         top = share[x_target, best]
@@ -119,7 +119,7 @@ def _sum_with_care(tables, table, side, power, maximise, cavity, at, share, out)
 
 
 @kernel
-def _sum_with_care_vjp(share, side, power, d_out, at, d_cavity, d_tables, table):
+def _log_sum_vjp(share, side, power, d_out, at, d_cavity, d_tables, table):
     d_cavity[at] = 0.0
     for x_target in range(len(share)):
         for x in range(len(share)):
@@ -132,55 +132,55 @@ def _sum_with_care_vjp(share, side, power, d_out, at, d_cavity, d_tables, table)
 
 
 @inlined_kernel
-def whole(n_rows, n_states):
-    """Count the numbers in some rows, up to the next whole vector."""
+def padded_size(n_rows, n_states):
+    """Compute the number of values in some rows, rounded up to whole vectors."""
     return 4 * ((n_rows * n_states + 3) // 4)
 
 
 @vector_kernel
-def sweep(route, graph, theta, rho, damping, maximise, measure, messages, active):
-    """Send every message of the active examples once, run by run.
+def sweep(schedule, graph, theta, rho, damping, maximise, measure, messages, active):
+    """Send every message of the active examples once, block by block.
 
-    Returns the largest change of a message in each example, if asked to `measure` it: relative to its
-    exponential, since where potentials are strong, what is next to nothing decides elsewhere.
+    If `measure`, returns the largest change of a message per example, relative to its exponential: with
+    strong potentials, tiny messages matter elsewhere.
     """
-    steps, run_ptr, example_ptr, weights, factors, edge_factor = route
+    updates, block_ptr, example_ptr, weights, exp_tables, edge_exp_table = schedule
     unary, tables = theta
     edge_table, n_states = graph.edge_table, unary.shape[1]
-    rows = np.ones((3, RUN + 3, n_states))
-    cavity, scaled, new = rows[0], rows[1], rows[2]
-    cavity_flat, scaled_flat, new_flat = cavity.reshape(-1), scaled.reshape(-1), new.reshape(-1)
-    share, safe = np.empty((n_states, n_states)), np.zeros(RUN, np.bool_)
+    rows = np.ones((3, BLOCK_SIZE + 3, n_states))
+    cavities, scaled, new = rows[0], rows[1], rows[2]
+    cavities_flat, scaled_flat, new_flat = cavities.reshape(-1), scaled.reshape(-1), new.reshape(-1)
+    share, is_safe = np.empty((n_states, n_states)), np.zeros(BLOCK_SIZE, np.bool_)
     change = np.zeros(len(active))
     for example in range(len(active)):
         if not active[example]:
             continue
         largest = 0.0
-        for run in range(example_ptr[example], example_ptr[example + 1]):
-            start, n_sent = run_ptr[run], run_ptr[run + 1] - run_ptr[run]
+        for block in range(example_ptr[example], example_ptr[example + 1]):
+            start, n_sent = block_ptr[block], block_ptr[block + 1] - block_ptr[block]
             for at in range(n_sent):
                 p = start + at
-                node, first, last, own = steps[p, 0], steps[p, 1], steps[p, 2], steps[p, 3]
-                arrive(unary, weights, messages, node, first, last, own, cavity, at)
+                node, first, end, own = updates[p, NODE], updates[p, FIRST], updates[p, END], updates[p, OWN]
+                cavity(unary, weights, messages, node, first, end, own, cavities, at)
             if not maximise:
-                exponentials(cavity_flat, whole(n_sent, n_states), scaled_flat)
+                exponentials(cavities_flat, padded_size(n_sent, n_states), scaled_flat)
                 for at in range(n_sent):
-                    message = steps[start + at, 5]
-                    least = _sum(factors, edge_factor[message >> 1], message & 1, scaled, new, at)
-                    safe[at] = least > SMALL
-                logarithms(new_flat, whole(n_sent, n_states))
+                    message = updates[start + at, MESSAGE]
+                    least = _sum(exp_tables, edge_exp_table[message >> 1], message & 1, scaled, new, at)
+                    is_safe[at] = least > SMALL
+                logarithms(new_flat, padded_size(n_sent, n_states))
             for at in range(n_sent):
-                position, message = steps[start + at, 4], steps[start + at, 5]
-                if not safe[at]:
+                position, message = updates[start + at, POSITION], updates[start + at, MESSAGE]
+                if not is_safe[at]:
                     table, power = edge_table[message >> 1], 1.0 / rho[message >> 1]
-                    _sum_with_care(tables, table, message & 1, power, maximise, cavity, at, share, new)
+                    _log_sum(tables, table, message & 1, power, maximise, cavities, at, share, new)
                 top = new[at, 0]
                 for x in range(1, n_states):
                     top = max(top, new[at, x])
                 for x in range(n_states):
                     value = new[at, x] - top
                     old = messages[position, x]
-                    # Before damping, which makes the steps small, not the distance to the end.
+                    # Before damping, which shortens the steps but not the distance to the fixed point.
                     if measure and value != old and abs(value - old) > largest:
                         largest = max(largest, 1.0 - np.exp(-abs(value - old)))
                     messages[position, x] = (1.0 - damping) * value + damping * old if damping > 0 else value
@@ -189,39 +189,39 @@ def sweep(route, graph, theta, rho, damping, maximise, measure, messages, active
 
 
 @vector_kernel
-def sweep_vjp(route, graph, theta, rho, damping, before, messages, active, d_messages, d_theta):
-    """Undo a sweep run by run, last first; `messages` ends as `before` (D13 Alg 3, step 8)."""
-    steps, run_ptr, example_ptr, weights, factors, edge_factor = route
+def sweep_vjp(schedule, graph, theta, rho, damping, before, messages, active, d_messages, d_theta):
+    """Reverse a sweep block by block, last first; `messages` ends as `before` (D13 Alg 3, step 8)."""
+    updates, block_ptr, example_ptr, weights, exp_tables, edge_exp_table = schedule
     (unary, tables), (d_unary, d_tables) = theta, d_theta
     edge_table, n_states = graph.edge_table, unary.shape[1]
-    rows = np.ones((5, RUN + 3, n_states))
-    cavity, scaled, sums, d_new, d_cavity = rows[0], rows[1], rows[2], rows[3], rows[4]
-    cavity_flat, scaled_flat = cavity.reshape(-1), scaled.reshape(-1)
+    rows = np.ones((5, BLOCK_SIZE + 3, n_states))
+    cavities, scaled, sums, d_new, d_cavity = rows[0], rows[1], rows[2], rows[3], rows[4]
+    cavities_flat, scaled_flat = cavities.reshape(-1), scaled.reshape(-1)
     share = np.empty((n_states, n_states))
     for example in range(len(active)):
         if not active[example]:
             continue
-        for run in range(example_ptr[example + 1] - 1, example_ptr[example] - 1, -1):
-            start, n_sent = run_ptr[run], run_ptr[run + 1] - run_ptr[run]
+        for block in range(example_ptr[example + 1] - 1, example_ptr[example] - 1, -1):
+            start, n_sent = block_ptr[block], block_ptr[block + 1] - block_ptr[block]
             for at in range(n_sent):
                 for x in range(n_states):
-                    messages[steps[start + at, 4], x] = before[steps[start + at, 4], x]
+                    messages[updates[start + at, POSITION], x] = before[updates[start + at, POSITION], x]
             for at in range(n_sent):
                 p = start + at
-                node, first, last, own = steps[p, 0], steps[p, 1], steps[p, 2], steps[p, 3]
-                arrive(unary, weights, messages, node, first, last, own, cavity, at)
-            exponentials(cavity_flat, whole(n_sent, n_states), scaled_flat)
-            # Last first also within a run: a message may have been made of what a later one was before.
+                node, first, end, own = updates[p, NODE], updates[p, FIRST], updates[p, END], updates[p, OWN]
+                cavity(unary, weights, messages, node, first, end, own, cavities, at)
+            exponentials(cavities_flat, padded_size(n_sent, n_states), scaled_flat)
+            # Last first also within a block: a message may depend on the old value of a later one.
             for at in range(n_sent - 1, -1, -1):
                 p = start + at
-                node, first, last, own = steps[p, 0], steps[p, 1], steps[p, 2], steps[p, 3]
-                position, edge, side = steps[p, 4], steps[p, 5] >> 1, steps[p, 5] & 1
-                table, factor, power = edge_table[edge], edge_factor[edge], 1.0 / rho[edge]
-                safe = _sum(factors, factor, side, scaled, sums, at) > SMALL
-                if not safe:
-                    _sum_with_care(tables, table, side, power, False, cavity, at, share, sums)
-                # The derivative of subtracting the maximum. In exact arithmetic the sum is 0, but what
-                # rounding leaves of it would grow from sweep to sweep.
+                node, first, end, own = updates[p, NODE], updates[p, FIRST], updates[p, END], updates[p, OWN]
+                position, edge, side = updates[p, POSITION], updates[p, MESSAGE] >> 1, updates[p, MESSAGE] & 1
+                table, exp_table, power = edge_table[edge], edge_exp_table[edge], 1.0 / rho[edge]
+                is_safe = _sum(exp_tables, exp_table, side, scaled, sums, at) > SMALL
+                if not is_safe:
+                    _log_sum(tables, table, side, power, False, cavities, at, share, sums)
+                # The derivative of subtracting the maximum. In exact arithmetic the total is 0, but rounding
+                # errors would grow from sweep to sweep.
                 total, top = 0.0, 0
                 for x in range(n_states):
                     total += d_messages[position, x]
@@ -229,15 +229,15 @@ def sweep_vjp(route, graph, theta, rho, damping, before, messages, active, d_mes
                 for x in range(n_states):
                     d_new[at, x] = (1.0 - damping) * (d_messages[position, x] - (total if x == top else 0.0))
                     d_messages[position, x] *= damping
-                if safe:
+                if is_safe:
                     for x in range(n_states):
                         d_new[at, x] /= sums[at, x]
-                    _sum_vjp(factors, factor, side, power, scaled, d_new, at, d_cavity, d_tables, table)
+                    _sum_vjp(exp_tables, exp_table, side, power, scaled, d_new, at, d_cavity, d_tables, table)
                 else:
-                    _sum_with_care_vjp(share, side, power, d_new, at, d_cavity, d_tables, table)
+                    _log_sum_vjp(share, side, power, d_new, at, d_cavity, d_tables, table)
                 for x in range(n_states):
                     d_unary[node, x] += d_cavity[at, x]
-                for q in range(first, last):
+                for q in range(first, end):
                     weight = weights[q] - (q == own)
                     for x in range(n_states):
                         d_messages[q, x] += weight * d_cavity[at, x]
@@ -245,13 +245,13 @@ def sweep_vjp(route, graph, theta, rho, damping, before, messages, active, d_mes
 
 @vector_kernel
 def marginals(graph, theta, weights, messages):
-    """Marginals of nodes, Eq 17, nan where no state is possible."""
+    """Compute the node marginals, D13 Eq 17; nan where no state is possible."""
     unary, incident_ptr = theta.unary, graph.incident_ptr
-    cavity, mu = np.empty_like(unary), np.empty_like(unary)
+    beliefs, mu = np.empty_like(unary), np.empty_like(unary)
     for node in range(len(mu)):
-        first, last = incident_ptr[node], incident_ptr[node + 1]
-        arrive(unary, weights, messages, node, first, last, -1, cavity, node)
-    exponentials(cavity.reshape(-1), cavity.size, mu.reshape(-1))
+        first, end = incident_ptr[node], incident_ptr[node + 1]
+        cavity(unary, weights, messages, node, first, end, -1, beliefs, node)
+    exponentials(beliefs.reshape(-1), beliefs.size, mu.reshape(-1))
     for node in range(len(mu)):
         total = 0.0
         for x in range(mu.shape[1]):

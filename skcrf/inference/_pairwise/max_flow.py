@@ -1,12 +1,12 @@
-"""Maximum flow through a field of two options a node, by two search trees that are kept and mended.
+"""Maximum flow on a pairwise graph.
 
-The algorithm of Boykov and Kolmogorov, "An experimental comparison of min-cut/max-flow algorithms", 2004.
-Flow passes along the edges of a graph: ``residual[m]`` is what can still pass along an edge in the direction
-of its message m. ``terminal[i]`` is what can still come to node i from the source, or, where it is below 0,
-minus what can still go from it to the sink.
+The algorithm of Boykov and Kolmogorov, "An experimental comparison of min-cut/max-flow algorithms", 2004,
+which reuses two search trees. ``residual[m]`` is the residual capacity of an edge in the direction of its
+message m. ``terminal[i]`` is that from the source to node i or, if it is negative, minus that from node i to
+the sink.
 
-Capacities are real numbers. A flow that fills an edge leaves exactly 0 of it, so that nothing has to be
-scaled or rounded to whole numbers: what is lost are the last digits of sums.
+Capacities are real numbers. A flow that saturates an edge leaves a residual capacity of exactly 0, so
+capacities need not be scaled or rounded to integers.
 """
 
 from typing import NamedTuple
@@ -15,28 +15,27 @@ import numpy as np
 
 from skcrf._numerics import inlined_kernel, kernel
 
-#: The trees: that of the source reaches a node, or neither does, or that of the sink.
-REACHED = _SOURCE = 1
-_FREE, _SINK = 0, 2
-# A node's parent is told by the message that it sends to the node; or it is a terminal, or missing.
+#: The search tree of a node: that of the source or of the sink, or none.
+_FREE, SOURCE, _SINK = range(3)
+# A parent is stored as the message from it to the node. It may also be a terminal, or missing.
 _TERMINAL, _ORPHAN = -1, -2
 
 
 class Search(NamedTuple):
-    """Two search trees: from the source, and to the sink.
+    """The search trees from the source and to the sink.
 
     Attributes
     ----------
     tree, parent : ndarray of shape (n_nodes,)
-        The tree of each node, and its parent in it.
+        The tree of each node, and its parent.
     seen, depth : ndarray of shape (n_nodes,)
-        When a node was last known to hang on its terminal, and how far it was from it.
-    queue, waits : ndarray of shape (n_nodes,)
-        Nodes from which a tree may grow, in a ring, and whether a node is one of them.
+        The last time at which a node was known to be connected to its terminal, and its distance from it.
+    queue, is_queued : ndarray of shape (n_nodes,)
+        Ring buffer of the nodes from which a tree may grow, and whether a node is in it.
     orphans : ndarray of shape (n_nodes,)
-        Nodes that lost their parent.
+        Stack of the nodes that lost their parent.
     counts : ndarray of shape (4,)
-        Where the ring starts, how many wait in it, how many orphans there are, and the time.
+        Columns _QUEUE_START, _QUEUE_LENGTH, _N_ORPHANS and _CLOCK.
     """
 
     tree: np.ndarray
@@ -44,56 +43,45 @@ class Search(NamedTuple):
     seen: np.ndarray
     depth: np.ndarray
     queue: np.ndarray
-    waits: np.ndarray
+    is_queued: np.ndarray
     orphans: np.ndarray
     counts: np.ndarray
 
 
-_START, _WAITING, _ORPHANS, _CLOCK = 0, 1, 2, 3
+_QUEUE_START, _QUEUE_LENGTH, _N_ORPHANS, _CLOCK = range(4)
 
 
 def new_search(n_nodes):
-    """Make room for the search in any example of a batch.
-
-    Parameters
-    ----------
-    n_nodes : int
-        Nodes of the batch.
-
-    Returns
-    -------
-    search : Search
-        Arrays.
-    """
+    """Allocate a `Search` for the examples of a batch."""
     numbers = np.zeros((5, n_nodes), dtype=np.int64)
-    tree, waits = np.zeros(n_nodes, dtype=np.int8), np.zeros(n_nodes, dtype=bool)
-    return Search(tree, *numbers[:4], waits, numbers[4], np.zeros(4, dtype=np.int64))
+    tree, is_queued = np.zeros(n_nodes, dtype=np.int8), np.zeros(n_nodes, dtype=bool)
+    return Search(tree, *numbers[:4], is_queued, numbers[4], np.zeros(4, dtype=np.int64))
 
 
 @kernel
-def fill(graph, first, end, terminal, residual, search):
-    """Send as much as can pass in one example, of which nodes from `first` to `end` are.
+def max_flow(graph, first, end, terminal, residual, search):
+    """Compute the maximum flow in one example, with the nodes from `first` to `end`.
 
-    Then ``search.tree`` is `REACHED` at the nodes that the source still reaches: they are on its side of a
-    cut that costs least. Changes `terminal` and `residual`.
+    Then ``search.tree`` is `SOURCE` at the nodes on the source's side of a minimum cut. Changes `terminal`
+    and `residual`.
     """
     search.counts[:] = 0
-    _fill_short_ways(graph, first, end, terminal, residual)
+    _fill_short_paths(graph, first, end, terminal, residual)
     for node in range(first, end):
-        search.seen[node], search.waits[node] = 0, False
+        search.seen[node], search.is_queued[node] = 0, False
         if terminal[node] != 0.0:
-            search.tree[node] = _SOURCE if terminal[node] > 0.0 else _SINK
+            search.tree[node] = SOURCE if terminal[node] > 0.0 else _SINK
             search.parent[node], search.depth[node] = _TERMINAL, 1
-            _wait(search, node, first, end)
+            _enqueue(search, node, first, end)
         else:
             search.tree[node], search.parent[node] = _FREE, _ORPHAN
-    while search.counts[_WAITING] > 0:
-        node = search.queue[first + search.counts[_START]]
+    while search.counts[_QUEUE_LENGTH] > 0:
+        node = search.queue[first + search.counts[_QUEUE_START]]
         bridge = _grow(graph, node, first, end, residual, search) if search.tree[node] != _FREE else -1
         if bridge < 0:
-            search.counts[_START] = (search.counts[_START] + 1) % (end - first)
-            search.counts[_WAITING] -= 1
-            search.waits[node] = False
+            search.counts[_QUEUE_START] = (search.counts[_QUEUE_START] + 1) % (end - first)
+            search.counts[_QUEUE_LENGTH] -= 1
+            search.is_queued[node] = False
         else:
             search.counts[_CLOCK] += 1
             _augment(graph, first, bridge, terminal, residual, search)
@@ -101,8 +89,8 @@ def fill(graph, first, end, terminal, residual, search):
 
 
 @kernel
-def _fill_short_ways(graph, first, end, terminal, residual):
-    """Send what passes from the source over one edge to the sink: most of all ways, and without a search."""
+def _fill_short_paths(graph, first, end, terminal, residual):
+    """Send flow along paths of one edge, which are the most frequent ones, without a search."""
     for node in range(first, end):
         for p in range(graph.incident_ptr[node], graph.incident_ptr[node + 1]):
             onward = graph.incident[p] ^ 1
@@ -116,19 +104,19 @@ def _fill_short_ways(graph, first, end, terminal, residual):
 
 
 @inlined_kernel
-def _wait(search, node, first, end):
-    """Let a tree grow from a node, when it is its turn."""
-    if not search.waits[node]:
-        at = (search.counts[_START] + search.counts[_WAITING]) % (end - first)
-        search.queue[first + at], search.waits[node] = node, True
-        search.counts[_WAITING] += 1
+def _enqueue(search, node, first, end):
+    """Append a node to the queue."""
+    if not search.is_queued[node]:
+        at = (search.counts[_QUEUE_START] + search.counts[_QUEUE_LENGTH]) % (end - first)
+        search.queue[first + at], search.is_queued[node] = node, True
+        search.counts[_QUEUE_LENGTH] += 1
 
 
 @inlined_kernel
-def _leave(search, node, first):
-    """Take the parent from a node."""
-    search.parent[node], search.orphans[first + search.counts[_ORPHANS]] = _ORPHAN, node
-    search.counts[_ORPHANS] += 1
+def _remove_parent(search, node, first):
+    """Remove the parent of a node."""
+    search.parent[node], search.orphans[first + search.counts[_N_ORPHANS]] = _ORPHAN, node
+    search.counts[_N_ORPHANS] += 1
 
 
 @inlined_kernel
@@ -138,7 +126,7 @@ def _sender(edges, message):
 
 @inlined_kernel
 def _grow(graph, node, first, end, residual, search):
-    """Add what a node reaches to its tree; returns the message from tree to tree if they meet, else -1."""
+    """Grow a tree from a node; returns the message from tree to tree if they meet, else -1."""
     edges, incident, tree, parent, seen, depth = (
         graph.edges,
         graph.incident,
@@ -151,25 +139,25 @@ def _grow(graph, node, first, end, residual, search):
     for p in range(graph.incident_ptr[node], graph.incident_ptr[node + 1]):
         inward = incident[p]
         onward = inward ^ 1
-        along = onward if own == _SOURCE else inward  # the way of the flow
+        along = onward if own == SOURCE else inward  # the direction of the flow
         if residual[along] <= 0.0:
             continue
         other = _sender(edges, inward)
         if tree[other] == _FREE:
             tree[other], parent[other] = own, onward
             seen[other], depth[other] = seen[node], depth[node] + 1
-            _wait(search, other, first, end)
+            _enqueue(search, other, first, end)
         elif tree[other] != own:
             return along
         elif seen[other] <= seen[node] and depth[other] > depth[node] + 1:
-            parent[other] = onward  # a shorter way to the terminal
+            parent[other] = onward  # a shorter path to the terminal
             seen[other], depth[other] = seen[node], depth[node] + 1
     return -1
 
 
 @inlined_kernel
 def _augment(graph, first, bridge, terminal, residual, search):
-    """Send what can pass from the source over a bridge to the sink; lists nodes that lose their parent."""
+    """Send flow from the source over a bridge to the sink; lists the nodes that lose their parent."""
     edges, parent = graph.edges, search.parent
     flow = residual[bridge]
     for side in range(2):
@@ -188,22 +176,22 @@ def _augment(graph, first, bridge, terminal, residual, search):
             residual[along] -= flow
             residual[along ^ 1] += flow
             if residual[along] <= 0.0:
-                _leave(search, node, first)
+                _remove_parent(search, node, first)
             node = onward
         terminal[node] -= flow if side == 0 else -flow
         if terminal[node] == 0.0:
-            _leave(search, node, first)
+            _remove_parent(search, node, first)
 
 
 @inlined_kernel
 def _adopt(graph, first, end, residual, search):
-    """Find orphans a new parent in their tree, or set them free."""
+    """Find a new parent for each orphan in its tree, or remove it from the tree."""
     edges, incident, tree, parent = graph.edges, graph.incident, search.tree, search.parent
     seen, depth, clock = search.seen, search.depth, search.counts[_CLOCK]
-    while search.counts[_ORPHANS] > 0:
-        search.counts[_ORPHANS] -= 1
-        node = search.orphans[first + search.counts[_ORPHANS]]
-        side, best, least = tree[node] - _SOURCE, -1, 1 << 62
+    while search.counts[_N_ORPHANS] > 0:
+        search.counts[_N_ORPHANS] -= 1
+        node = search.orphans[first + search.counts[_N_ORPHANS]]
+        side, best, least = tree[node] - SOURCE, -1, 1 << 62
         for p in range(graph.incident_ptr[node], graph.incident_ptr[node + 1]):
             inward = incident[p]
             other = _sender(edges, inward)
@@ -219,15 +207,15 @@ def _adopt(graph, first, end, residual, search):
             other = _sender(edges, inward)
             if tree[other] == tree[node]:
                 if residual[inward ^ side] > 0.0:
-                    _wait(search, other, first, end)
+                    _enqueue(search, other, first, end)
                 if parent[other] == inward ^ 1:
-                    _leave(search, other, first)
+                    _remove_parent(search, other, first)
         tree[node] = _FREE
 
 
 @inlined_kernel
 def _distance(edges, node, clock, parent, seen, depth):
-    """How far a node is from its terminal, which is noted all the way; -1 if it hangs on an orphan."""
+    """Compute the distance of a node from its terminal, and store it along the path; -1 below an orphan."""
     steps, at = 0, node
     while seen[at] != clock and parent[at] >= 0:
         at = _sender(edges, parent[at])
