@@ -154,13 +154,14 @@ class Objective:
         """Return the value and the gradient at a weight vector, of some batches or of all."""
         evaluation = self._evaluation(w)
         if batches is not None:
-            value, gradient, self.converged = self._evaluate(evaluation, batches, "mini-batch")
+            n_labels = _count_labels(batches)
+            value, gradient, self.converged = self._mean(evaluation, batches, n_labels, title="mini-batch")
             return value, gradient
         key = w.tobytes()
         if key not in self._results:
             if evaluation.resume:
                 evaluation = evaluation._replace(renew=self._renews_messages())
-            self._results[key] = self._evaluate(evaluation, self.batches, "evaluation")
+            self._results[key] = self._mean(evaluation, self.batches, self._n_labels, title="evaluation")
             fit = max(2, min(_REMEMBERED, _REMEMBERED_BYTES // (2 * w.nbytes)))
             while len(self._results) > fit:
                 self._results.popitem(last=False)
@@ -215,8 +216,10 @@ class Objective:
     def share(self, w, batches):
         """Return the part that batches contribute to the mean loss of all, without the penalty."""
         evaluation = self._evaluation(w)._replace(resume=False)
-        value, gradient, self.converged = self._mean(evaluation, batches, self._n_labels, "block")
-        return float(value), self.model.project_vector(gradient)
+        value, gradient, self.converged = self._mean(
+            evaluation, batches, self._n_labels, penalty=False, title="block"
+        )
+        return value, gradient
 
     def training_error(self, w):
         """Return the fraction of labels that are predicted wrong, examples counted by their weights."""
@@ -248,14 +251,14 @@ class Objective:
             self._results.clear()  # with other starts the values differ slightly
         return renew
 
-    def _evaluate(self, evaluation, batches, title):
-        value, gradient, converged = self._mean(evaluation, batches, _count_labels(batches), title)
-        penalised = self.model.penalised(evaluation.w)
-        value += 0.5 * self.alpha * (penalised @ penalised)
-        return float(value), self.model.project_vector(gradient + self.alpha * penalised), converged
-
-    def _mean(self, evaluation, batches, n_labels, title):
+    def _mean(self, evaluation, batches, n_labels, *, penalty=True, title):
+        """Return the sum of losses over `n_labels`, with the penalty, its gradient, and whether all converged."""
         results = self.run(evaluation, batches, among=self._all_batches, title=title)
         value = sum(value for value, _, _ in results) / n_labels
         gradient = sum(gradient for _, gradient, _ in results) / n_labels
-        return value, gradient, all(converged for _, _, converged in results)
+        if penalty:
+            penalised = self.model.penalised(evaluation.w)
+            value += 0.5 * self.alpha * (penalised @ penalised)
+            gradient = gradient + self.alpha * penalised
+        converged = all(converged for _, _, converged in results)
+        return float(value), self.model.project_vector(gradient), converged
