@@ -252,7 +252,7 @@ class Objective:
         return renew
 
     def _mean(self, evaluation, batches, n_labels, *, penalty=True, title):
-        """Return the sum of losses over `n_labels`, with the penalty, its gradient, and whether all converged."""
+        """Return the mean loss with its penalty, the gradient, and whether all inferences converged."""
         results = self.run(evaluation, batches, among=self._all_batches, title=title)
         value = sum(value for value, _, _ in results) / n_labels
         gradient = sum(gradient for _, gradient, _ in results) / n_labels
