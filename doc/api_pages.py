@@ -8,10 +8,11 @@ from pathlib import Path
 
 import skcrf
 from skcrf.gradients import GRADIENTS
-from skcrf.inference import INFERENCE, Beliefs
+from skcrf.inference import INFERENCE, TRW, Beliefs
 from skcrf.losses import LOSSES
 from skcrf.metrics import SCORERS
 from skcrf.optimizers import OPTIMIZERS, SCHEDULES
+from skcrf.training import default_optimizer
 
 EXAMPLES = sorted(Path(__file__).parents[1].glob("examples/*.py"))
 
@@ -105,17 +106,26 @@ def _losses(folder):
             _summary(cls),
             ", ".join(sorted(cls.needs)) or "–",
             {"any": "any", "pairwise": "with edges", "lattice": "lattices"}[cls.graphs],
-            "yes" if cls.site_weighted or cls.site_costs else "–",
-            f"``{cls().optimizer!r}``",
+            "yes" if cls().is_smooth else "–",
+            "yes" if cls.site_weighted else "–",
+            f"``{default_optimizer(cls(), TRW())!r}``",
         )
         for name, cls in LOSSES.items()
     ]
     text = (
         "Pass a name or an instance as ``loss=``. The columns list the outputs of the inference that are "
-        "differentiated, the supported graphs, whether ``class_weight`` is supported, and the optimizer "
-        "that ``optimizer='auto'`` selects.\n"
+        "differentiated, the supported graphs, whether the loss is smooth, whether it supports "
+        "``class_weight``, and the optimizer that ``optimizer='auto'`` selects with ``inference='trw'``.\n"
     )
-    header = ("Name and class", "Description", "Differentiates", "Graphs", "Class weights", "Optimizer")
+    header = (
+        "Name and class",
+        "Description",
+        "Differentiates",
+        "Graphs",
+        "Smooth",
+        "Class weights",
+        "Optimizer",
+    )
     return "\n".join([_title("Losses"), text, _table(header, rows)])
 
 

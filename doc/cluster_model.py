@@ -19,10 +19,13 @@ from distributed import Client, LocalCluster
 from distributed.comm.tcp import TCP
 from joblib import parallel_config
 
-from skcrf import GridCRFClassifier
+from skcrf.data import ImageReader, LatticeTopology, make_batches, partition, read_examples
+from skcrf.gradients import Backprop
 from skcrf.inference import TRW
+from skcrf.losses import UnivariateLogistic
+from skcrf.models import PairwiseModel
 from skcrf.parallel import workers
-from skcrf.training.objective import Evaluation
+from skcrf.training import Evaluation
 
 #: The modelled data: number of images, their size, number of features and of labels.
 N_IMAGES, SHAPE, N_FEATURES, N_CLASSES = 1000, (120, 160), 20, 5
@@ -34,28 +37,30 @@ WORKERS = [1, 2, 4, 8, 16, 32, 64, 128]
 class Nothing:
     """An evaluation without computation."""
 
-    def __init__(self, weights):
-        self.weights = weights
+    def __init__(self, w):
+        self.w = w
 
     def __call__(self, batch):
         """Return a value, a gradient and convergence, as an evaluation does."""
-        return 0.0, self.weights.ravel(), True
+        return 0.0, self.w, True
 
 
 def prepare(n_images):
-    """Make batches of random images, an estimator and weights."""
+    """Make batches of random images, a model and its weights."""
     rng = np.random.default_rng(0)
     X = [rng.normal(size=(*SHAPE, N_FEATURES)).astype(np.float32) for _ in range(n_images)]
-    Y = [rng.integers(N_CLASSES, size=SHAPE) for _ in range(n_images)]
-    est = GridCRFClassifier(inference=TRW(max_iter=10))
-    batches, shape = est._prepare(X, Y, None, reset=True)
-    return batches, est, shape.unravel(0.1 * rng.normal(size=shape.ravel().size))
+    Y = [rng.integers(N_CLASSES, size=SHAPE[0] * SHAPE[1]) for _ in range(n_images)]
+    examples = read_examples(X, ImageReader())
+    parts = partition(np.arange(n_images), examples.sizes)
+    batches = make_batches(examples, Y, LatticeTopology(4, None, 1), parts, np.ones(n_images))
+    model = PairwiseModel(N_CLASSES, N_FEATURES, n_groups=2)
+    return batches, model, 0.1 * rng.normal(size=len(model.pack(model.zeros())))
 
 
 def compute_seconds(repeats=5):
     """Measure the time per image."""
-    batches, est, weights = prepare(1)
-    evaluation = Evaluation(weights, est.loss_, est.gradient_.wrap(est.inference_))
+    batches, model, w = prepare(1)
+    evaluation = Evaluation(model, w, UnivariateLogistic(), Backprop().wrap(TRW(max_iter=10)))
     with parallel_config(backend="threading"), workers(1) as run:
         return median_seconds(lambda: run(evaluation, batches), repeats)
 
@@ -96,11 +101,11 @@ def overhead():
     for n_shares in (1, 4, 16):
         with LocalCluster(threads_per_worker=n_shares, **options) as cluster, Client(cluster):
             for n_images in (16, 32):
-                batches, _, weights = prepare(n_images)
+                batches, _, w = prepare(n_images)
                 with parallel_config(backend="dask"), workers(None) as run:
-                    run(Nothing(weights), batches)  # sends the batches
+                    run(Nothing(w), batches)  # sends the batches
                     before = total[0]
-                    seconds.append(median_seconds(partial(run, Nothing(weights), batches), 20))
+                    seconds.append(median_seconds(partial(run, Nothing(w), batches), 20))
                     moved.append((total[0] - before) / 21)
                 rows.append([1.0, n_shares, n_images])
     rows = np.array(rows)

@@ -11,7 +11,7 @@ class PlainMeanField(BaseInference):
     """Mean field by damped parallel updates, without derivatives."""
 
     bound = "lower"  # log_z is a lower bound of the log-partition function
-    differentiates = frozenset()  # there is no backward
+    differentiates = frozenset()  # backward is not implemented
 
     def __init__(self, max_iter=500, tol=1e-6):
         self.max_iter = max_iter
@@ -39,6 +39,9 @@ class PlainMeanField(BaseInference):
         log_z += sum_by_example((edge_mu * tables).sum(axis=(1, 2)), graph.edge_example, graph)
         converged = ~active | (self.tol == 0)
         return Beliefs(mu, edge_mu if edges else None, log_z, n_iter, converged, state=(graph, edge_mu))
+
+    def backward(self, beliefs, d_mu=None, d_edge_mu=None, d_log_z=None):
+        raise NotImplementedError("PlainMeanField has no derivative; use gradient='perturbation'.")
 
 
 class MeanFieldWithBackward(PlainMeanField):
