@@ -52,7 +52,7 @@ alone.fit(X_train, Y_train)
 # ---------
 #
 # By default a chain is fitted by maximum likelihood with exact inference. ``decoding="mpm"`` returns the
-# most probable digit at each position, which maximises the expected accuracy of digits;
+# most probable digit at each position, which maximises the accuracy of digits expected by the model;
 # ``decoding="map"`` returns the most probable word (Viterbi algorithm).
 
 chain = ChainCRFClassifier(alpha=0.003).fit(X_train, Y_train)

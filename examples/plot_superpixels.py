@@ -99,7 +99,7 @@ for name, model in [("independent", alone), ("graph CRF", crf)]:
 # -----------
 #
 # Each colour is a texture. Single superpixels are often confused with another texture; the CRF corrects
-# most of these errors. The remaining ones are mostly along borders, and sometimes a whole patch is wrong.
+# many of these errors. The remaining ones are mostly along borders, and sometimes a whole patch is wrong.
 
 import matplotlib.pyplot as plt
 
