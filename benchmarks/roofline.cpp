@@ -1,17 +1,17 @@
-// Message passing on a 4-connected lattice, as fast as we know how on one core: the roofline of speed.py.
+// Message passing on a 4-connected lattice with one core: the roofline of speed.py.
 //
 //   roofline PROBLEM MARGINALS ITERATIONS REPEATS
 //
-// PROBLEM is binary: six int64 (height, width, labels, bytes of a number: 8 or 4, 1 if every edge has a table
-// of its own, 0), two float64 (rho of the horizontal and of the vertical edges), then float64 potentials:
-// unary (height, width, labels), horizontal tables (1 or height * (width - 1), labels, labels), vertical
-// tables (1 or (height - 1) * width, labels, labels), rows for the left or upper end. MARGINALS becomes
-// (height, width, labels) float64. Prints one line of JSON: seconds of all iterations, a number a repeat.
+// PROBLEM is binary: six int64 (height, width, labels, bytes per number: 8 or 4, 1 for one table per edge or
+// 0 for shared tables, 0), two float64 (rho of horizontal and vertical edges), then float64 potentials: unary
+// (height, width, labels), horizontal tables (1 or height * (width - 1), labels, labels), vertical tables
+// (1 or (height - 1) * width, labels, labels), with rows for the left or upper node. MARGINALS is written as
+// float64 (height, width, labels). Prints one line of JSON: seconds of all iterations, one number per repeat.
 //
-// The layout is what makes it fast. A sweep is sequential along one axis and independent along the other, so
-// arrays have the shape (tile, position along the sweep, label, lane): the lanes are neighbouring rows (or
-// columns), contiguous, and every operation is one of full vectors. Messages are probabilities; potentials
-// are exponentiated once; with two labels everything is the ratio of the second to the first.
+// A sweep is sequential along one axis and independent along the other. Arrays have the shape (tile, position
+// along the sweep, label, lane), where lanes are neighbouring rows (or columns), so that all operations are
+// on full vectors. Messages are probabilities; potentials are exponentiated once; with two labels everything
+// is the ratio of the second to the first.
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -27,7 +27,7 @@
 #include <immintrin.h>
 #endif
 #if defined(__AVX2__) && defined(__GLIBC__)
-#define VECTOR_MATH  // exp and log of vectors, which compilers find in simple loops only
+#define VECTOR_MATH  // vectorised exp and log, which compilers find only in simple loops
 extern "C" {
 __m256d _ZGVdN4v_exp(__m256d);
 __m256d _ZGVdN4v_log(__m256d);
@@ -42,7 +42,7 @@ __m256 _ZGVdN8v_logf(__m256);
 
 namespace {
 
-enum class Power { one, half, any };  // what rho is: 1 needs nothing, 1/2 a square root, others pow
+enum class Power { one, half, any };  // the power rho: 1 is free, 1/2 a square root, others pow
 
 constexpr int vector_bytes = 32;
 template <class T> struct VectorOf { typedef T type __attribute__((vector_size(vector_bytes), may_alias)); };
@@ -53,7 +53,7 @@ template <class T> inline Vector<T> root(Vector<T> v) {
 #ifdef __AVX__
     if constexpr (sizeof(T) == 8) return _mm256_sqrt_pd(v);
 #endif
-    alignas(vector_bytes) T values[width_of<T>];  // in memory the compiler sees the loop as one of vectors
+    alignas(vector_bytes) T values[width_of<T>];  // in memory, so that the compiler vectorises the loop
     *reinterpret_cast<Vector<T> *>(values) = v;
     for (int i = 0; i < width_of<T>; ++i) values[i] = std::sqrt(values[i]);
     return *reinterpret_cast<Vector<T> *>(values);
@@ -69,7 +69,7 @@ template <class T> inline Vector<T> power(Vector<T> v, T exponent) {
 #endif
 }
 
-// Transpose a square of vectors: swap the halves of all pairs of rows a distance apart, then half as far.
+// Transpose a square of vectors: swap the halves of pairs of rows at distance S, then at distance S / 2.
 template <int S, class V, int... J> inline void swap_halves(V &a, V &b, std::integer_sequence<int, J...>) {
     constexpr int W = sizeof...(J);
     const V low = __builtin_shufflevector(a, b, (J & S ? W + J - S : J)...);
@@ -86,7 +86,7 @@ template <int S, class V, int W> inline void transpose(V (&rows)[W]) {
     }
 }
 
-template <class T> struct Array {  // aligned to lines of the cache, filled with ones
+template <class T> struct Array {  // aligned to cache lines, filled with ones
     size_t size;
     std::unique_ptr<T, decltype(&std::free)> data;
     explicit Array(size_t n)
@@ -104,24 +104,23 @@ struct Problem {
 };
 
 template <class T, int K, Power P, bool PerEdge> class Lattice {
-    static constexpr int N = K == 2 ? 1 : K;       // numbers a message
-    static constexpr int M = K == 2 ? 3 : K * K;   // numbers a table: of two labels, divided by the first
-    // Vectors side by side: enough for latencies to overlap, few enough for a tile to stay in the cache.
+    static constexpr int N = K == 2 ? 1 : K;       // numbers per message
+    static constexpr int M = K == 2 ? 3 : K * K;   // numbers per table; two labels: divided by the first
+    // Vectors per lane group: enough to hide latencies, few enough to keep a tile in the cache.
     static constexpr int G = K == 2 ? 4 : K > 5 && K < 16 ? 1 : 2;
-    static constexpr int L = G * width_of<T>;      // lanes of a tile
+    static constexpr int L = G * width_of<T>;      // lanes per tile
     using V = Vector<T>;
 
-    // The sweeps along one axis. `field` is exp(unary) times the messages that cross the sweeps; `unary` is
-    // exp(unary). `reverse` keeps, at each position, what divides the message that arrives from behind: the
-    // message to the power rho - 1; with rho = 1 that is nothing.
+    // The sweeps along one axis. `field` is exp(unary) times the messages of the other axis; `unary` is
+    // exp(unary). `reverse` is the message from the next position to the power rho - 1; unused for rho = 1.
     struct Axis {
         int64_t tiles, length;
         T rho;
         Array<T> unary{0}, field{0}, reverse{0}, tables{0};
-        T shared[2][M];  // the table, as seen by messages forward and backward
+        T shared[2][M];  // the table of forward and of backward messages
     };
     Axis axes[2];
-    Array<T> arrived, divisor;  // of one tile: forward messages to the powers rho and rho - 1
+    Array<T> arrived, divisor;  // forward messages of one tile to the powers rho and rho - 1
 
     static size_t place(const Axis &a, int64_t tile, int64_t position) {
         return (tile * a.length + position) * N * L;
@@ -130,7 +129,7 @@ template <class T, int K, Power P, bool PerEdge> class Lattice {
     static V *vectors(T *at) { return reinterpret_cast<V *>(at); }
 
     // One message from the cavity x: m(y) = sum_z table(z, y) x(z), normalised. Stores its powers rho and
-    // rho - 1; the former is also what the next cavity starts from.
+    // rho - 1; the next cavity starts from the former.
     static inline void send(const Axis &axis, const V *table, int backward, const V (&x)[N][G], V (&q)[N][G],
                             V *divisor) {
         auto entry = [&](int source, int target, int g) -> V {
@@ -145,7 +144,7 @@ template <class T, int K, Power P, bool PerEdge> class Lattice {
                 const V above = entry(0, 1, g) + entry(1, 1, g) * x[0][g];
                 const V below = 1 + entry(1, 0, g) * x[0][g];
                 if constexpr (P == Power::one) q[0][g] = above / below;
-                if constexpr (P == Power::half) {  // one root and one division give both powers
+                if constexpr (P == Power::half) {  // one root and one division for both powers
                     const V scale = 1 / root<T>(above * below);
                     q[0][g] = above * scale, divisor[g] = below * scale;
                 }
@@ -156,7 +155,7 @@ template <class T, int K, Power P, bool PerEdge> class Lattice {
             }
             return;
         }
-        // Targets whose sums fit in registers at once.
+        // Number of targets whose sums fit into registers.
         constexpr int B = K <= 5 ? K : K % 4 == 0 ? 4 : K % 3 == 0 ? 3 : 1;
         V total[G] = {};
         for (int first = 0; first < K; first += B) {
@@ -219,7 +218,7 @@ template <class T, int K, Power P, bool PerEdge> class Lattice {
         }
     }
 
-    // The way back. The product of both messages and exp(unary) goes to the other axis, a square at a time.
+    // The backward sweep. The product of both messages and exp(unary) goes to the other axis, block by block.
     void backward(Axis &a, int64_t tile, Axis &other) {
         alignas(64) T block[L * N * L];
         V q[N][G], x[N][G];
@@ -227,12 +226,12 @@ template <class T, int K, Power P, bool PerEdge> class Lattice {
         ones(q);
         for (int64_t p = a.length - 1;; --p) {
             const size_t here = place(a, tile, p);
-            const V *came = vectors(arrived.at(p * N * L)), *unary = vectors(a.unary.at(here));
+            const V *sent = vectors(arrived.at(p * N * L)), *unary = vectors(a.unary.at(here));
             V *product = vectors(block + p % L * N * L);
 #pragma GCC unroll 8
             for (int n = 0; n < N; ++n)
 #pragma GCC unroll 8
-                for (int g = 0; g < G; ++g) product[n * G + g] = unary[n * G + g] * came[n * G + g] * q[n][g];
+                for (int g = 0; g < G; ++g) product[n * G + g] = unary[n * G + g] * sent[n * G + g] * q[n][g];
             if (p % L == 0) cross(vectors(block), other, p / L, tile * L);
             if (p == 0) break;
             V *behind = vectors(a.reverse.at(P == Power::one ? 0 : here - N * L));
@@ -293,7 +292,7 @@ public:
         for (int i = 0; i < n; ++i) sweep(0), sweep(1);
     }
 
-    // exp(unary) with all four messages: both fields hold it and two of them.
+    // The product of exp(unary) and all four messages; each field has exp(unary) and two of them.
     void read(const Problem &problem, std::vector<double> &mu) {
         for (int64_t r = 0; r < problem.height; ++r)
             for (int64_t c = 0; c < problem.width; ++c) {

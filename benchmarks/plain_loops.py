@@ -1,19 +1,19 @@
-"""Message passing with plain loops: what a careful person writes first, and what tiles are compared with.
+"""Message passing on a lattice with plain loops, the baseline of the tiled kernels.
 
-Labels last, probabilities instead of logarithms, potentials exponentiated once, every message computed from
-the others that arrive. For lattices whose edges share one table a direction.
+Labels are the last axis, messages are probabilities, and potentials are exponentiated once. For lattices with
+one table per direction.
 """
 
 import numpy as np
 from numba import njit
 
-# The sides of a pixel.
+# The neighbours of a pixel.
 _LEFT, _RIGHT, _UP, _DOWN = range(4)
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def _send(unary, arrived, target, table, rho, cavity, out):
-    """Compute the message to the neighbour at side `target` from all that arrived but its own."""
+    """Compute the message to the neighbour `target` from the messages of the other neighbours."""
     n_states = len(out)
     first, second, third = (target + 1) % 4, (target + 2) % 4, (target + 3) % 4
     for x in range(n_states):
@@ -59,24 +59,14 @@ def _iterate(unary, tables, rho, iterations, messages):
 
 
 def prepare(problem, rho):
-    """Do what is done once: exponentials and the first messages.
+    """Exponentiate the potentials and initialise the messages of a lattice with shared tables.
 
-    Parameters
-    ----------
-    problem : Problem
-        A lattice with shared tables.
-    rho : float
-        Weight of all edges.
-
-    Returns
-    -------
-    iterate : callable
-        ``iterate(n)`` goes on by n iterations, and gives the marginals there, (n_nodes, n_states).
+    Returns a function ``iterate(n)``, which does n more iterations and returns the marginals.
     """
     height, width = problem.graph.shapes[0]
     unary = np.exp(problem.theta.unary).reshape(height, width, -1)
     right, down = np.exp(problem.theta.tables / rho)
-    tables = np.stack([right, right.T, down, down.T])  # rows for the target of a message to each side
+    tables = np.stack([right, right.T, down, down.T])  # rows are states of the target
     messages = np.ones((height, width, 4, problem.n_states))
 
     def iterate(n):
