@@ -12,6 +12,7 @@ from skcrf.inference import INFERENCE, Beliefs
 from skcrf.losses import LOSSES
 from skcrf.metrics import SCORERS
 from skcrf.optimizers import OPTIMIZERS, SCHEDULES
+from skcrf.training.learning import suited
 
 EXAMPLES = sorted(Path(__file__).parents[1].glob("examples/*.py"))
 
@@ -112,8 +113,8 @@ def _losses(folder):
             _link(folder, cls),
             ", ".join(sorted(cls.needs)) or "–",
             {"any": "any", "pairwise": "pairwise", "lattice": "lattices"}[cls.graphs],
-            "yes" if cls.site_weighted or cls.site_costs else "–",
-            f"``{cls().optimizer!r}``",
+            "yes" if cls.site_weighted else "–",
+            f"``{suited(cls(), INFERENCE['trw']())!r}``",
             _summary(cls),
         )
         for name, cls in LOSSES.items()

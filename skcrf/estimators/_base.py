@@ -228,20 +228,25 @@ class BaseFieldClassifier(PredictionMixin, ClassifierMixin, CallbackSupportMixin
             monitor = Monitor(self, shape)
             w = (self._start(init, objective, monitor) if first else self._weights()).ravel()
             # After a fit, or by another optimizer, it starts afresh from the fitted weights.
-            fresh = type(self.optimizer_), w, self.optimizer_.start(w), check_random_state(self.random_state)
+            fresh = (
+                type(self.optimizer_),
+                w,
+                self.optimizer_.init_state(w),
+                check_random_state(self.random_state),
+            )
             before = vars(self).get("_pass", fresh)
             _, w, state, rng = before if before[0] is fresh[0] else fresh
             w, value, state = self.optimizer_.epoch(objective, w, state, rng)
         self._pass = fresh[0], w, state, rng
         monitor.loss_curve = [*([] if first else self.loss_curve_), value]
-        self._set_fitted(shape.unravel(self.optimizer_.judged(w, state)), monitor, converged=False)
+        self._set_fitted(shape.unravel(self.optimizer_.averaged(w, state)), monitor, converged=False)
 
     @property
     def _init(self):
         """What `fit` starts from: the name of a start, or an estimator."""
         if not (isinstance(self.init, str) and self.init == "auto"):
             return self.init
-        return self.loss_.starts_from if self.optimizer_.starts else "zeros"
+        return self.loss_.starts_from if self.optimizer_.uses_init else "zeros"
 
     def _start(self, init, objective, monitor):
         """Find the weights to start from."""
@@ -374,7 +379,9 @@ class BaseFieldClassifier(PredictionMixin, ClassifierMixin, CallbackSupportMixin
         return class_weights_of(self.class_weight, self.classes_, totals)
 
     def _objective(self, batches, shape, run):
-        infers = any(loss.needs for _, loss in self._losses())  # if not, a strategy has nothing to refuse
+        infers = any(
+            loss.needs | loss.tasks for _, loss in self._losses()
+        )  # if not, a strategy has nothing to refuse
         return Objective(
             batches,
             shape,
@@ -407,7 +414,7 @@ class BaseFieldClassifier(PredictionMixin, ClassifierMixin, CallbackSupportMixin
             monitor=monitor,
             rng=check_random_state(self.random_state),
         )
-        if getattr(self.inference_, "tol", 0) > 0 and result.success is not None:
+        if (self.inference_.tol or 0) > 0 and result.success is not None:
             objective(result.x)  # the last evaluation need not have been of these weights, or of all examples
         converged = bool(result.success and objective.converged)
         self._set_fitted(self._allowed(objective.shape.unravel(result.x)), monitor, converged=converged)

@@ -26,6 +26,7 @@ from skcrf.inference import INFERENCE, BaseInference
 from skcrf.metrics import pooled_accuracy
 from skcrf.models.weights import Weights
 from skcrf.training.convergence import not_inferred, warn_of
+from skcrf.training.learning import decoding_for
 
 # Examples that are predicted at a time where scores are summed up: their predictions are all that is kept.
 _TOGETHER = 16
@@ -341,7 +342,7 @@ class PredictionMixin:
 
     def _decoding(self):
         """Find how labels are decoded, and refuse what the inference cannot do."""
-        return choose(self.decoding, self.loss_.decoding, self.inference_)
+        return choose(self.decoding, decoding_for(self.loss_), self.inference_)
 
     def score(self, X, y, sample_weight=None):
         """Compute the pooled accuracy: the share of labelled sites that are predicted right.

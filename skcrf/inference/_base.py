@@ -150,6 +150,9 @@ class BaseInference(BaseEstimator, ABC):
     #: Whether the answer is that of the only fixed point, wherever the iterations start: then `forward` has a
     #: keyword `start`, which takes what the method `start_of` makes of earlier beliefs.
     resumes = False
+    #: Tolerance: None for methods that do not iterate, 0 for exactly `max_iter` iterations, above 0 for
+    #: convergence. Methods that iterate have the parameters `max_iter` and `tol`.
+    tol = None
     #: Whether the answer at `tol` is a stationary point of an objective, whose second derivatives the method
     #: `curvature` tells.
     has_curvature = False
@@ -237,6 +240,21 @@ class BaseInference(BaseEstimator, ABC):
             The method itself, if it does not know the batch.
         """
         return self
+
+    def beside(self, choose):
+        """Make a second inference that is differentiated as this one is.
+
+        Parameters
+        ----------
+        choose : callable
+            Function from this inference, without a gradient strategy, to the second one.
+
+        Returns
+        -------
+        second : BaseInference
+            The second inference, wrapped by the gradient strategy of this one, if any.
+        """
+        return choose(self)
 
     def curvature(self, graph, theta, beliefs):
         """Tell the second derivatives of the objective at its maximum.

@@ -63,7 +63,7 @@ def not_minimised(result, optimizer, loss, inference, linear):
         return problem, result.advice
     by_slopes = optimizer.general
     kinks = by_slopes and suited(loss, inference, linear) != "lbfgs"
-    rough = by_slopes and bool(loss.needs) and getattr(inference, "tol", 0) > 0
+    rough = by_slopes and bool(loss.needs) and (inference.tol or 0) > 0
     other = "take optimizer 'auto' for a loss of kinks, " if kinks else ""
     closer = "lower the tol of the inference, " if rough else ""
     return problem, f"{other}{closer}raise max_iter or tol, or scale the features"

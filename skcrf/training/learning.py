@@ -9,9 +9,10 @@ from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
 from skcrf.inference import INFERENCE
-from skcrf.losses import LOSSES, has_kinks
+from skcrf.losses import LOSSES
 from skcrf.models.weights import Weights
 from skcrf.optimizers import LBFGS
+from skcrf.training.objective import is_smooth
 
 
 def zero_start(objective, minimise):
@@ -144,8 +145,7 @@ def serves(inference, loss):
     serves : bool
         Always true for losses without inference.
     """
-    differentiated = loss.rounds or loss.needs <= inference.differentiates
-    return not loss.needs or (loss.tasks <= inference.tasks and differentiated)
+    return loss.tasks <= inference.tasks and loss.needs <= inference.differentiates
 
 
 def suited(loss, inference, linear=True):
@@ -165,10 +165,20 @@ def suited(loss, inference, linear=True):
     optimizer : str
         A name in `skcrf.optimizers.OPTIMIZERS`.
     """
-    if not linear:  # no half of a loss is convex, and a likelihood has one half only, which is never negative
-        return "subgradient" if loss.subgradient else loss.optimizer
-    # With a MAP solver a loss that is smooth otherwise has kinks, and is least where all weights are zero.
-    return "subgradient" if has_kinks(loss, inference) and not loss.subgradient else loss.optimizer
+    if loss.is_smooth:
+        # With a MAP solver a loss that is smooth otherwise has kinks, and is least where all weights are
+        # zero.
+        return "lbfgs" if not linear or is_smooth(loss, inference) else "subgradient"
+    if not linear or loss.difference is None:  # no half of a loss is convex where potentials are not linear
+        return "subgradient"
+    return "cccp" if loss.takes_hidden_labels else "bundle"
+
+
+def decoding_for(loss):
+    """Name the decoding that suits a loss."""
+    if "mixed" in loss.tasks:
+        return "marginal_map"
+    return "map" if loss.tasks == {"max"} else "mpm"
 
 
 def refuse_tasks(losses, inference):
@@ -185,7 +195,7 @@ def refuse_tasks(losses, inference):
         if not serves(inference, loss):
             able = sorted(one for one, method in INFERENCE.items() if serves(method, loss))
             wanted = [f"the tasks {sorted(loss.tasks)}"] if loss.tasks else []
-            wanted += [] if loss.rounds else [f"a derivative of {' and '.join(sorted(loss.needs))}"]
+            wanted += [f"a derivative of {' and '.join(sorted(loss.needs))}"] if loss.needs else []
             raise ValueError(
                 f"{type(loss).__name__}, asked for by {name}, needs an inference with "
                 f"{' and '.join(wanted)}, which {type(inference).__name__} has not: take one of {able}."
@@ -203,8 +213,8 @@ def refuse_weights(losses, class_weight):
         What the user asks for.
     """
     for name, loss in losses:
-        if not (loss.site_weighted or loss.site_costs):
-            able = sorted(n for n, one in LOSSES.items() if one.site_weighted or one.site_costs)
+        if not loss.site_weighted:
+            able = sorted(n for n, one in LOSSES.items() if one.site_weighted)
             raise ValueError(
                 f"class_weight={class_weight!r} needs a loss that is a sum over sites, or of costs at sites, "
                 f"which {type(loss).__name__}, asked for by {name}, is not; take one of {able}."

@@ -13,7 +13,13 @@ from skcrf.data import by_their_numbers
 from skcrf.gradients import Backprop
 from skcrf.inference import BP, BaseInference
 from skcrf.inference._message_passing import Start
-from skcrf.losses import LOSSES, BaseLoss, Hinge, UnivariateLogistic, has_kinks
+from skcrf.losses import (
+    LOSSES,
+    BaseLoss,
+    ClampedLogPartition,
+    FreeLogPartition,
+    UnivariateLogistic,
+)
 from skcrf.models.features import potentials, pull_back
 from skcrf.models.weights import Weights
 from skcrf.parallel import workers
@@ -70,15 +76,27 @@ class Evaluation(NamedTuple):
             Whether inference did, on all of them.
         """
         batch = batch if self.edges else batch.without_edges()
-        batch = batch.given_labels if self.loss.clamps else batch
+        batch = batch.given_labels if _clamps(self.loss) else batch
         theta = potentials(self.weights, batch)
         inference = self.inference
         if self.resume:  # the halves of a loss do not start from one another
-            inference = Resumed(inference, batch.starts.setdefault(self.loss.half, {}), self.renew)
-        loss = self.loss.numbered(batch.numbers) if self.loss.draws else self.loss
+            half = None if isinstance(self.loss, BaseLoss) else type(self.loss)
+            inference = Resumed(inference, batch.starts.setdefault(half, {}), self.renew)
+        loss = self.loss.for_batch(batch.numbers)
         value, d_theta, converged = loss(inference, batch.field, theta, batch.y, batch.site_weight)
         gradient = pull_back(d_theta, batch, self.weights, theta).ravel()
         return batch.weight @ value, gradient, bool(converged.all())
+
+
+def _clamps(loss):
+    if loss.difference is not None:
+        return isinstance(loss.difference[0], FreeLogPartition)
+    return isinstance(loss, (FreeLogPartition, ClampedLogPartition))
+
+
+def is_smooth(loss, inference):
+    """Return whether a loss is smooth with an inference."""
+    return loss.is_smooth and not (bool(loss.needs) and "sum" not in inference.tasks)
 
 
 class Resumed:
@@ -214,7 +232,8 @@ class Objective:
         gradient : ndarray of shape (n_weights,)
             Its gradient.
         """
-        resume = bool(self.loss.needs) and self.inference.resumes and self._starts_fit_in_memory()
+        calls = self.loss.needs | self.loss.tasks
+        resume = bool(calls) and self.inference.resumes and self._starts_fit_in_memory()
         evaluation = Evaluation(self.shape.unravel(w), self.loss, self.inference, resume=resume)
         if batches is None:
             return self._remembered(evaluation, w, "evaluation")
@@ -222,26 +241,24 @@ class Objective:
         return value, gradient
 
     @property
-    def smooth(self):
-        """Whether the objective has no kinks."""
-        return not has_kinks(self.loss, self.inference)
+    def is_smooth(self):
+        """Whether the objective is smooth."""
+        return is_smooth(self.loss, self.inference)
 
     @property
     def linear(self):
         """Whether potentials are linear in the weights, without which nothing is known to be convex."""
         return all(batch.is_linear for batch in self.batches)
 
-    def refuse_hollows(self):
-        """Refuse what is not known to be convex: losses, hidden labels, potentials that are not linear."""
-        name, problem = type(self.loss).__name__, None
+    @property
+    def not_convex_because(self):
+        """None, or the reason why the objective is not known to be convex."""
+        name = type(self.loss).__name__
         if not self.loss.is_convex:
-            problem = f"which {name} is not"
-        elif any((batch.y < 0).any() for batch in self.batches if not batch.is_lazy):
-            problem = f"which {name} is not where labels are hidden"
-        elif not self.linear:
-            problem = "which that of a directed model need not be"
-        if problem is not None:
-            raise ValueError(f"The bundle method needs a convex objective, {problem}: take optimizer 'auto'.")
+            return f"{name} is not convex"
+        if any((batch.y < 0).any() for batch in self.batches if not batch.is_lazy):
+            return f"{name} is not convex if labels are hidden"
+        return None if self.linear else "potentials are not linear in the weights"
 
     def split(self):
         """Split into two objectives, each convex where inference is exact.
@@ -251,8 +268,8 @@ class Objective:
         convex, concave : Objective
             What is added, with the ridge, and what is subtracted.
         """
-        if self.loss.convex is None:
-            able = sorted(name for name, loss in LOSSES.items() if loss.convex is not None)
+        if self.loss.difference is None:
+            able = sorted(name for name, loss in LOSSES.items() if loss.difference is not None)
             raise ValueError(
                 f"{type(self.loss).__name__} is not a difference of convex functions, which the optimizer "
                 f"needs: take one of {able}, or another optimizer."
@@ -262,7 +279,8 @@ class Objective:
                 "The losses of a directed model, whose potentials are not linear in the weights, are no "
                 "differences of convex functions, which the optimizer needs: take optimizer 'auto'."
             )
-        return self.changed(loss=self.loss.convex), self.changed(loss=self.loss.concave, alpha=0.0)
+        convex, concave = self.loss.difference
+        return self.changed(loss=convex), self.changed(loss=concave, alpha=0.0)
 
     def training_error(self, w):
         """Compute the share of the labels that are predicted wrong.
@@ -282,28 +300,13 @@ class Objective:
         )
         return float(sum(wrong) / self._n_labels)
 
+    @property
     def ridge(self):
-        """Tell the strength of the ridge for each weight of a structured SVM, and refuse what is none.
-
-        Returns
-        -------
-        ridge : ndarray of shape (n_weights,)
-            All above 0: the objective is half the squares of the weights times these, plus the `share` of
-            every batch, each the largest of some linear functions.
-        """
-        problem = None
-        if not isinstance(self.loss, Hinge):
-            problem = f"loss 'hinge', got {type(self.loss).__name__}"
-        elif self.fit_intercept or self.alpha == 0:
-            problem = (
-                f"a ridge on every weight, got alpha={self.alpha} and fit_intercept={self.fit_intercept}: "
-                "take fit_intercept=False, with a constant among the features, and alpha above 0"
-            )
-        elif not self.linear:
-            problem = "scores that are linear in the weights, which those of a directed model are not"
-        if problem is not None:
-            raise ValueError(f"Frank-Wolfe needs {problem}; or take optimizer 'auto'.")
-        return np.full(len(self.shape.ravel()), float(self.alpha))
+        """Strength of the penalty of each weight; weights that are not fitted count as penalised."""
+        strength = self.shape.unravel(np.full(len(self.shape.ravel()), float(self.alpha)))
+        if self.fit_intercept:
+            strength.intercept[:] = 0.0
+        return strength.ravel()
 
     def share(self, w, batches):
         """Evaluate the share that batches have in the mean loss of all, without the ridge.
