@@ -1,4 +1,4 @@
-"""What every loss is, slow and obvious, and which of them take what."""
+"""Definitions of all losses, slow and obvious, and the graphs and inferences that each supports."""
 
 import itertools
 import zlib
@@ -12,48 +12,53 @@ from skcrf.gradients import GRADIENTS
 from skcrf.graph import clamp
 from skcrf.inference import INFERENCE
 from skcrf.losses import LOSSES
-from skcrf.training.learning import serves
 
 TRUNCATED = {"max_iter": 2}
 FIXED_POINT = {"max_iter": 3000, "tol": 1e-13}
 
 
 def wrapped(cls, **parameters):
+    """Build an inference with those of the parameters that it has, wrapped by back-propagation."""
     return GRADIENTS["backprop"]().wrap(zoo.build(cls, **parameters))
 
 
 def takes(loss, graph):
-    """Whether a loss claims to take a graph."""
-    drawn = (graph.shapes[:, 0] > 0) | (np.diff(graph.edge_ptr) == 0)
-    kind = LOSSES[loss].graphs
-    return kind == "any" or (graph.layout == "pairwise" and (kind == "pairwise" or drawn.all()))
+    """Return whether a loss claims to support a graph."""
+    lattices = (graph.shapes[:, 0] > 0) | (np.diff(graph.edge_ptr) == 0)
+    graphs = LOSSES[loss].graphs
+    return graphs == "any" or (graph.layout == "pairwise" and (graphs == "pairwise" or lattices.all()))
+
+
+def calls_inference(loss):
+    """Return whether a loss claims to call the inference."""
+    return bool(LOSSES[loss]().needs | LOSSES[loss]().tasks)
 
 
 def able(loss, cls):
-    """Whether an inference claims the tasks that a loss asks for."""
-    return serves(cls, LOSSES[loss]())
+    """Return whether an inference claims the tasks and the derivatives that a loss needs."""
+    return LOSSES[loss]().tasks <= cls.tasks and LOSSES[loss]().needs <= cls.differentiates
 
 
-def hides(loss, hidden):
-    """The share of hidden labels that a loss claims to take."""
-    return hidden if LOSSES[loss].hidden_labels else 0.0
+def hidden_share(loss, hidden):
+    """Return the share of hidden labels, 0 for losses that do not support them."""
+    return hidden if LOSSES[loss].takes_hidden_labels else 0.0
 
 
 def cases(*titles):
-    """Every loss with every inference on every graph that neither refuses; with one where it calls none."""
+    """List every loss with every inference on every supported graph; losses without inference once."""
     return [
         pytest.param(loss, cls, zoo.ALL[title], id=f"{loss}-{name}-{title}")
         for loss in LOSSES
         for name, cls in zoo.LEARNING.items()
         for title in titles
         if zoo.asked(cls, {title: zoo.ALL[title]})
-        if takes(loss, zoo.ALL[title]) and (LOSSES[loss].needs or name == "bruteforce")
+        if takes(loss, zoo.ALL[title]) and (calls_inference(loss) or name == "bruteforce")
         if able(loss, cls)
     ]
 
 
 def asked(*titles):
-    """Every loss with every inference, and a dict of the graphs of `cases`."""
+    """List every loss with every inference and a dict of the graphs of `cases`."""
     found = {}
     for case, (loss, cls, graph) in ((case.id, case.values) for case in cases(*titles)):
         found.setdefault((loss, cls), {})[case.rsplit("-", 1)[1]] = graph
@@ -86,14 +91,14 @@ def smoothed(p, right):
     return 1 / (1 + np.exp(-15.0 * (max(others) - p[right]))) if others else 0.0
 
 
-def univariate(judge):
+def univariate(pointwise):
     def value(graph, mu, edge_mu, y):
-        return by_example(graph, [(i, judge(mu[i], y[i])) for i in range(graph.n_nodes) if y[i] >= 0])
+        return by_example(graph, [(i, pointwise(mu[i], y[i])) for i in range(graph.n_nodes) if y[i] >= 0])
 
     return value
 
 
-def clique(judge):
+def clique(pointwise):
     def value(graph, mu, edge_mu, y):
         terms, scopes = [], reference.links(graph)[0]
         for e, scope in enumerate(scopes):
@@ -102,19 +107,19 @@ def clique(judge):
                 joint = reference.joint_of(graph, edge_mu, e)
                 joint = joint.sum(axis=tuple(s for s in range(len(scope)) if s not in known))
                 right = np.ravel_multi_index([y[scope[s]] for s in known], joint.shape)
-                terms.append((scope[0], judge(joint.ravel(), right)))
+                terms.append((scope[0], pointwise(joint.ravel(), right)))
         for i in set(range(graph.n_nodes)) - {i for scope in scopes for i in scope}:
             if y[i] >= 0:
-                terms.append((i, judge(mu[i], y[i])))
+                terms.append((i, pointwise(mu[i], y[i])))
         return by_example(graph, terms)
 
     return value
 
 
 def likelihood_of(graph, theta, y, nodes):
-    """Minus log p(labels of some nodes | labels of all others), hidden others left out, by enumeration.
+    """Compute minus log p(labels of some nodes | labels of all others) by enumeration.
 
-    The hidden ones among the nodes are summed out.
+    Hidden labels are summed out among the nodes, and left out among the others.
     """
     cards = reference.cards_of(graph, theta)
     allowed = [range(cards[i]) if i in nodes else [y[i]] for i in range(graph.n_nodes)]
@@ -175,12 +180,12 @@ def piecewise(graph, theta, y, pieces="cliques"):
 
 
 def mean_field_beside(inference):
-    """Mean field with the iterations of an inference; to convergence beside one that has none."""
+    """Build mean field with the iterations of an inference; converged if that does not iterate."""
     return zoo.build(INFERENCE["mean_field"], **{"max_iter": 1000, "tol": 1e-8} | inference.get_params())
 
 
 def difference(clamped):
-    """log_z of the inference minus log_z with the labels clamped, by the one that stands beside it."""
+    """Define log_z of the inference minus log_z of a second inference with the labels clamped."""
 
     def value(inference, graph, theta, y):
         labelled = by_example(graph, enumerate(y >= 0))
@@ -191,7 +196,7 @@ def difference(clamped):
 
 
 def costs(theta, y, cost=1.0):
-    """Potentials with what each state costs at labelled nodes: by nodes, or by right and wrong ones."""
+    """Add costs of wrong states to the potentials: one cost, one per node, or a table of right and wrong."""
     unary = theta.unary.copy()
     for i in np.flatnonzero(y >= 0):
         own = cost[y[i]] if np.ndim(cost) == 2 else np.full(unary.shape[1], np.resize(cost, len(y))[i])
@@ -200,7 +205,7 @@ def costs(theta, y, cost=1.0):
 
 
 def margin(eps_y, eps_h):
-    """P16 Eq 4.6 at temperatures 0 and 1, by an inference; examples without hidden nodes have one of them."""
+    """Define P16 Eq 4.6 at temperatures 0 and 1; examples without hidden nodes have one temperature."""
 
     def value(inference, graph, theta, y):
         hidden = by_example(graph, enumerate(y < 0))
@@ -216,7 +221,7 @@ def margin(eps_y, eps_h):
 
 
 def soft_max(values, eps):
-    """The largest value at temperature 0, else eps log sum exp(values / eps); -inf where all are."""
+    """Compute eps log sum exp(values / eps), the maximum at temperature 0."""
     values = np.array(values)
     if eps == 0 or values.max() == -np.inf:
         return values.max()
@@ -224,7 +229,7 @@ def soft_max(values, eps):
 
 
 def unified(graph, theta, y, eps_y, eps_h, cost=1.0):
-    """P16 Eq 4.6 by enumeration: labels outside, hidden labels inside."""
+    """Compute P16 Eq 4.6 by enumeration: the outer sum is over labels, the inner over hidden labels."""
     answers = []
     for example, part in enumerate(reference.parts(graph, costs(theta, y, cost))):
         labels = y[graph.node_ptr[example] : graph.node_ptr[example + 1]]
@@ -233,20 +238,20 @@ def unified(graph, theta, y, eps_y, eps_h, cost=1.0):
         for row, value in zip(x, score, strict=True):
             groups.setdefault(tuple(row[labels >= 0]), []).append(value)
         inner = {key: soft_max(values, eps_h) for key, values in groups.items()}
-        right = inner[tuple(labels[labels >= 0])]  # what is right costs nothing
+        right = inner[tuple(labels[labels >= 0])]  # correct labels have no cost
         answers.append(soft_max(list(inner.values()), eps_y) - right if (labels >= 0).any() else 0.0)
     return np.array(answers)
 
 
 def score_of(graph, theta, x):
-    """The score of a configuration, of each example."""
+    """Compute the score of a configuration, per example."""
     rows = (x[first:last] for first, last in itertools.pairwise(graph.node_ptr))
     each = zip(reference.parts(graph, theta), rows, strict=True)
     return np.array([reference.scores(part, row[None])[0] for part, row in each])
 
 
 def contrastive_divergence(graph, theta, y, random_state=0):
-    """What a sweep of the sampler makes of the labels, seeded by these; all examples have the number 0."""
+    """Compare the labels with a sample that starts from them; all examples have the index 0."""
     own = [np.append(y[first:last].astype(np.int64), 0) for first, last in itertools.pairwise(graph.node_ptr)]
     free, hidden = ([zlib.crc32(labels, seed) for labels in own] for seed in (random_state, random_state + 1))
     right = INFERENCE["gibbs"]().sample(graph, clamp(theta, y), init=y, seeds=hidden)
@@ -255,8 +260,8 @@ def contrastive_divergence(graph, theta, y, random_state=0):
     return np.where(labelled, score_of(graph, theta, x) - score_of(graph, theta, right), 0.0)
 
 
-def rounded(marginals):
-    """The score where marginals are largest, minus that with the labels clamped."""
+def largest_marginals(marginals):
+    """Define the score of the largest marginals minus the same with the labels clamped."""
 
     def best(graph, theta, mu):
         return score_of(graph, theta, mu.argmax(axis=1))
@@ -269,7 +274,11 @@ def rounded(marginals):
     return value
 
 
-#: The losses that are functions of the marginals.
+def inferred_marginals(inference, graph, theta):
+    return inference.forward(graph, theta).mu
+
+
+#: Losses of the marginals.
 OF_MARGINALS = {
     "univariate_logistic": univariate(logistic),
     "univariate_quadratic": univariate(quadratic),
@@ -278,7 +287,7 @@ OF_MARGINALS = {
     "clique_quadratic": clique(quadratic),
     "clique_smoothed": clique(smoothed),
 }
-#: The losses that are differences of log-partition functions.
+#: Losses that are differences of log-partition functions.
 OF_LOG_Z = {
     "likelihood": difference(lambda inference: inference),
     "em": difference(mean_field_beside),
@@ -287,16 +296,18 @@ OF_LOG_Z = {
     "marginal_hinge": margin(0.0, 1.0),
     "unified": margin(1.0, 1.0),
 }
-#: Those of them that have costs: their temperatures.
+#: Max-margin losses and their temperatures.
 TEMPERATURES = {
     "hinge": (0.0, 0.0),
     "latent_hinge": (0.0, 0.0),
     "marginal_hinge": (0.0, 1.0),
     "unified": (1.0, 1.0),
 }
-#: The losses that read a configuration off the marginals.
-OF_ROUNDED = {"maximum_marginal": rounded(lambda inference, graph, theta: inference.forward(graph, theta).mu)}
-#: The losses that ask no inference.
+#: Losses of the configuration with the largest marginals.
+OF_LARGEST_MARGINALS = {"maximum_marginal": largest_marginals(inferred_marginals)}
+#: Losses that compare the labels with one configuration, so that they may be negative.
+OF_ONE_CONFIGURATION = {"contrastive_divergence", "maximum_marginal"}
+#: Losses that call no inference.
 OF_THETA = {
     "contrastive_divergence": contrastive_divergence,
     "pseudolikelihood": pseudolikelihood,
@@ -306,23 +317,23 @@ OF_THETA = {
 
 
 def defined(loss, inference, graph, theta, y):
-    """The value of a loss by its definition, with what an inference says."""
+    """Compute a loss by its definition, with the beliefs of an inference."""
     if loss in OF_THETA:
         return OF_THETA[loss](graph, theta, y)
-    if loss in OF_LOG_Z | OF_ROUNDED:
-        return (OF_LOG_Z | OF_ROUNDED)[loss](inference, graph, theta, y)
+    if loss in OF_LOG_Z | OF_LARGEST_MARGINALS:
+        return (OF_LOG_Z | OF_LARGEST_MARGINALS)[loss](inference, graph, theta, y)
     beliefs = inference.forward(graph, theta, edges=True)
     return OF_MARGINALS[loss](graph, beliefs.mu, beliefs.edge_mu, y)
 
 
 def exact(loss, graph, theta, y):
-    """The value of a loss by enumeration, where its inference is exact."""
+    """Compute a loss with exact inference by enumeration."""
     if loss in OF_THETA:
         return OF_THETA[loss](graph, theta, y)
     if loss in TEMPERATURES:
         return unified(graph, theta, y, *TEMPERATURES[loss])
     if loss in OF_LOG_Z:
         return -reference.log_probability(graph, theta, y)
-    if loss in OF_ROUNDED:
-        return rounded(lambda _, *field: reference.marginals(*field)[0])(None, graph, theta, y)
+    if loss in OF_LARGEST_MARGINALS:
+        return largest_marginals(lambda _, *field: reference.marginals(*field)[0])(None, graph, theta, y)
     return OF_MARGINALS[loss](graph, *reference.marginals(graph, theta), y)

@@ -244,8 +244,9 @@ def claimed(strategy, inference, layout="pairwise"):
     """Tell whether a gradient strategy, or its class, claims to differentiate an inference."""
     if layout not in strategy.layouts:
         return False
-    truncated = getattr(inference, "tol", None) == 0
-    return (strategy.truncates or not truncated) and (inference.has_curvature or not strategy.needs_curvature)
+    if inference.tol == 0 and not strategy.takes_truncated:
+        return False
+    return inference.has_curvature or not strategy.needs_curvature
 
 
 def split(graph, theta):

@@ -1,4 +1,4 @@
-"""Gradient strategies, by name."""
+"""Gradient strategies, by name, and their base class."""
 
 from skcrf.gradients._base import BaseGradient
 from skcrf.gradients.backprop import Backprop

@@ -1,10 +1,10 @@
-"""Back-propagation."""
+"""Back-propagation through the inference."""
 
 from numbers import Real
 
 from sklearn.utils._param_validation import Interval, StrOptions
 
-from skcrf.gradients._base import BaseGradient, is_truncated
+from skcrf.gradients._base import BaseGradient
 
 
 class Backprop(BaseGradient):
@@ -13,14 +13,14 @@ class Backprop(BaseGradient):
     Parameters
     ----------
     mode : {"auto", "truncated", "fixed_point"}, default="auto"
-        "truncated" differentiates the very iterations that were done, which are kept on a tape.
-        "fixed_point" iterates the adjoint at the fixed point, which needs no tape and memory that does
-        not grow with the number of iterations, but is right only where the inference converged. "auto"
-        is truncated where the inference is (``tol=0``).
+        "truncated" differentiates the iterations that were done, which are kept on a tape. "fixed_point"
+        iterates the adjoint at the fixed point, which needs no tape, so that memory does not grow with the
+        number of iterations, but is correct only if the inference converged. "auto" is "truncated" if the
+        inference is truncated (``tol=0``), else "fixed_point".
     max_memory : float or None, default=2**29
-        Bytes above which the tape of a batch has gaps: then about ``2 * sqrt(max_iter)`` states are kept in
-        place of `max_iter`, and one more pass through the inference fills the gaps, with the same result.
-        Also the bytes above which no messages are kept from one evaluation to the next. None for no limit.
+        Maximal size of a tape in bytes, per batch. Larger tapes keep about ``2 * sqrt(max_iter)`` states in
+        place of `max_iter` and compute the others again, with the same result. Also the maximal size of the
+        messages that are kept from one evaluation to the next. None for no limit.
 
     Examples
     --------
@@ -40,20 +40,24 @@ class Backprop(BaseGradient):
         self.max_memory = max_memory
 
     def wrap(self, inference):
-        wrapped = super().wrap(inference)
-        truncated = is_truncated(inference)
-        if truncated and self.mode == "fixed_point":
+        if inference.tol == 0 and self.mode == "fixed_point":
             raise ValueError(
-                f"Backprop(mode='fixed_point') needs an inference that converges, but "
-                f"{type(inference).__name__} has tol=0: give it a tol above 0."
+                "inference must converge for Backprop(mode='fixed_point'), got "
+                f"{type(inference).__name__} with tol=0. Set its tol above 0 or use mode='auto'."
             )
-        wrapped.keeps_tape_ = self.mode == "truncated" or (self.mode == "auto" and truncated)
-        # What is differentiated is the way from a start that does not depend on theta.
-        wrapped.resumes = wrapped.resumes and not wrapped.keeps_tape_
-        return wrapped
+        return super().wrap(inference)
+
+    @property
+    def _keeps_tape(self):
+        return self.mode == "truncated" or (self.mode == "auto" and self.inference_.tol == 0)
+
+    @property
+    def resumes(self):
+        """Whether `forward` can resume from earlier beliefs: not on a tape, whose start must be constant."""
+        return self.inference_.resumes and not self._keeps_tape
 
     def forward(self, graph, theta, tau=None, *, edges=False, tape=False, start=None, inner=None):
-        if self.keeps_tape_ and not tape:
+        if self._keeps_tape and not tape:
             tape = True if self.max_memory is None else max(1.0, self.max_memory)
         return super().forward(graph, theta, tau, edges=edges, tape=tape, start=start, inner=inner)
 

@@ -1,4 +1,4 @@
-"""Implicit differentiation by a linear system."""
+"""Implicit differentiation by a sparse linear system."""
 
 from numbers import Integral, Real
 
@@ -7,43 +7,44 @@ from scipy.sparse import coo_array, eye_array
 from scipy.sparse.linalg import minres, splu
 from sklearn.utils._param_validation import Interval, StrOptions
 
-from skcrf.gradients._base import StationaryGradient
+from skcrf.gradients._stationary import StationaryGradient
 from skcrf.graph import ExampleError, Potentials, sum_by_table
 
-# A solution that is larger than its right side by this factor tells of a singular system.
+# The system is treated as singular if its solution is larger than the right side by this factor.
 _SINGULAR = 1e10
 
 
 class Implicit(StationaryGradient):
-    """Implicit differentiation: one sparse linear system an example, D13 section 5.
+    """Implicit differentiation: one sparse linear system per example, D13 section 5.
 
-    The system is that of the Lagrange conditions of the objective. All but the marginals of nodes is
-    eliminated beforehand, edge by edge, so that it has as many unknowns as there are nodes times labels, and
-    ``n_edges (2 n_states)^2`` numbers. Its solution is exact at the fixed point, however slowly the inference
-    got there.
+    The system is that of the Lagrange conditions of the objective. All unknowns but the node marginals are
+    eliminated beforehand, edge by edge, which leaves one unknown per node and label, and a matrix of
+    ``n_edges (2 n_states)^2`` entries. The solution is exact at the fixed point, however slowly the inference
+    converges.
 
     Parameters
     ----------
     solver : {"iterative", "direct"}, default="iterative"
-        "iterative" takes steps of MINRES, more of them where distant nodes depend strongly on each other.
-        "direct" factorises the matrix, in time and memory that grow faster than images do; it does not depend
-        on how strong interactions are.
+        "iterative" is MINRES, which takes more steps the more strongly distant nodes depend on each other.
+        "direct" factorises the matrix, in time and memory that grow faster than the number of nodes, but do
+        not depend on the strength of interactions.
     tol : float, default=1e-8
         Accuracy of the iterative solution, relative to the largest entry of the right side.
     max_iter : int, default=10_000
-        Steps of the iterative solution at most. Where they are not enough, a ValueError names the example.
+        Maximal number of steps of the iterative solver. If they are not enough, a ValueError names the
+        example.
 
     See Also
     --------
-    Backprop : Needs no matrix, and is right for truncated inference too.
-    Perturbation : Needs nothing but inference.
+    Backprop : Needs no matrix, and is also correct for truncated inference.
+    Perturbation : Works with any inference.
 
     Notes
     -----
-    Where the system is singular the objective is flat along some direction, and the marginals have no
+    If the system is singular, the objective is flat along some direction, and the marginals have no
     derivative: a ValueError names the example. This can happen with `BP`, whose objective is not concave, but
-    not with `TRW` and a spanning-tree distribution. Where forbidden pairs tie states of neighbours to each
-    other, results are good to about 1e-7.
+    not with `TRW` and a spanning-tree distribution. If forbidden pairs tie states of neighbours to each
+    other, results are accurate to about 1e-7.
 
     Examples
     --------
@@ -67,9 +68,12 @@ class Implicit(StationaryGradient):
         self.tol = tol
         self.max_iter = max_iter
 
-    def _response(self, asked, d_mu, d_edge_mu):
-        graph, theta, beliefs = asked
-        curvature = self.inference_.curvature(graph, theta, beliefs)
+    def differentiable(self, inference):
+        return super().differentiable(inference) if inference.has_curvature else frozenset()
+
+    def _response(self, inferred, d_mu, d_edge_mu):
+        graph = inferred.graph
+        curvature = self.inference_.curvature(graph, inferred.theta, inferred.beliefs)
         b = curvature.enter(d_mu, d_edge_mu)
         y = b.copy()
         for example in np.flatnonzero(np.diff(graph.edge_ptr) > 0):
@@ -81,10 +85,9 @@ class Implicit(StationaryGradient):
         return Potentials(unary, sum_by_table(graph, tables))
 
     def _solve(self, n, b, example):
-        """Compute the part z of the solution y = b + z of (I + n) y = b.
+        """Compute z of the solution y = b + z of (I + n) y = b.
 
-        The right side of its equation, -n b, has no large entries where a state with a large derivative has
-        next to no probability.
+        Unlike b, the right side -n b has no large entries at improbable states with a large derivative.
         """
         right = -(n @ b.ravel())
         if not right.any():
@@ -104,22 +107,23 @@ class Implicit(StationaryGradient):
 
     def _iterative(self, w, right, b, example):
         w = w.tobsr((b.shape[1], b.shape[1]))
-        # Rigid edges have large entries, and what they leave of the right side is as small as b.
+        # Edges with nearly deterministic tables have large entries; the residual has to be small compared
+        # with b.
         size, largest = min(np.abs(right).max(), np.abs(b).max()), np.abs(w.data).max()
-        found, left, steps = np.zeros_like(right), right, []
-        # MINRES measures what is left by matrix and solution together: it may have to start again.
+        found, residual, steps = np.zeros_like(right), right, []
+        # MINRES stops by a residual relative to matrix and solution, so that it may have to be restarted.
         while len(steps) < self.max_iter:
             how = {"rtol": 0.1 * self.tol / largest, "maxiter": self.max_iter - len(steps)}
-            found += minres(w, left, callback=lambda _: steps.append(1), **how)[0]
-            before, left = np.abs(left).max(), right - w @ found
+            found += minres(w, residual, callback=lambda _: steps.append(1), **how)[0]
+            before, residual = np.abs(residual).max(), right - w @ found
             rounding = 10 * np.finfo(np.float64).eps * largest * np.abs(found).max()
-            if np.abs(left).max() <= self.tol * size + rounding:
+            if np.abs(residual).max() <= self.tol * size + rounding:
                 return found
-            if not np.abs(left).max() <= 0.1 * before:
+            if not np.abs(residual).max() <= 0.1 * before:
                 break
         raise ExampleError(
             f"The linear system of {{example}} was not solved to tol={self.tol:g} in {len(steps)} "
-            f"steps (max_iter={self.max_iter}): take solver='direct' or another gradient.",
+            f"steps (max_iter={self.max_iter}). Use a larger max_iter, solver='direct' or another gradient.",
             example,
         )
 
@@ -129,14 +133,14 @@ _SOLVERS = {"direct": Implicit._direct, "iterative": Implicit._iterative}
 
 def _singular(example):
     return ExampleError(
-        "The linear system of {example} is singular: the marginals have no derivative there. Take "
-        "another inference (TRW with rho='auto' is never singular), a larger alpha or gradient='backprop'.",
+        "The linear system of {example} is singular, so that its marginals have no derivative. Use "
+        "another inference (TRW with rho='auto' is never singular), a larger alpha or another gradient.",
         example,
     )
 
 
 def _matrix(edges, blocks, shape):
-    """Put one block for each edge into a sparse matrix."""
+    """Build the sparse matrix of the blocks of all edges."""
     n_nodes, n_states = shape
     states = (edges[:, :, None] * n_states + np.arange(n_states)).reshape(len(edges), 2 * n_states)
     rows, columns = np.broadcast_arrays(states[:, :, None], states[:, None, :])

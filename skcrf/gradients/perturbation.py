@@ -6,7 +6,12 @@ import numpy as np
 from sklearn.base import clone
 from sklearn.utils._param_validation import Interval, Options
 
-from skcrf.gradients._base import StationaryGradient, alone, largest_by_example, only
+from skcrf.gradients._stationary import (
+    StationaryGradient,
+    independent_response,
+    max_abs_by_example,
+    zero_other_examples,
+)
 from skcrf.graph import (
     Potentials,
     over_edges,
@@ -19,7 +24,7 @@ from skcrf.graph import (
     untied,
 )
 
-# Where to look, in steps, and what it counts: the differences of D13 section 6.
+# Offsets, in steps, and weights of the differences of D13 section 6, by the number of sides.
 _DIFFERENCES = {
     1: ((1.0, 1.0), (0.0, -1.0)),
     2: ((1.0, 0.5), (-1.0, -0.5)),
@@ -28,32 +33,33 @@ _DIFFERENCES = {
 
 
 class Perturbation(StationaryGradient):
-    """Perturbation: inference with theta moved a little along the derivative of the loss, D13 section 6, D10.
+    """Perturbation: differences of inference along the derivative of the loss, D13 section 6, D10.
 
-    The Jacobian of the marginals is symmetric where they maximise an objective, so its product with the
-    derivative of the loss with respect to marginals is a difference of marginals. That takes nothing but more
-    inference, by any method, and memory for no more than one at a time. The perturbed runs take as many
-    iterations as the first one took, so that where they stop does not disturb the difference.
+    If the marginals maximise an objective, their Jacobian is symmetric, so that its product with the
+    derivative of the loss with respect to the marginals is a difference of marginals. This needs nothing but
+    more runs of any inference, and memory for one run at a time. The perturbed runs take as many iterations
+    as the first run, so that the stopping criterion does not disturb the difference.
 
     Parameters
     ----------
     sides : {1, 2, 4}, default=2
-        Perturbed runs of inference; more are more accurate.
+        Number of perturbed runs; more runs are more accurate.
     multiplier : float, default=1.0
         The step is ``multiplier * eps^(1/3) (1 + |theta|) / |g|``, with the largest entries of theta and of
-        the loss's derivative g in each example. The best one rises with `sides`; 1 is right for two.
+        the derivative g of the loss in each example. The best value increases with `sides`; 1 is best for two
+        sides.
 
     See Also
     --------
-    Backprop : Faster, and right for truncated inference too.
+    Backprop : Faster, and also correct for truncated inference.
     Implicit : Solves a linear system instead.
 
     Notes
     -----
-    Where the loss depends on marginals of edges, each edge has a table of its own in the perturbed runs, and
-    they are slower for it. Rounding errors grow with the largest entry of g: a label that is very improbable,
-    as seen by a logistic loss, makes the gradient of its whole example less accurate. Below a probability of
-    1e-8, what such a label means for the rest of the field is left out.
+    If the loss depends on edge marginals, each edge has its own table in the perturbed runs, which are slower
+    for it. Rounding errors grow with the largest entry of g: a very improbable label makes the gradient of
+    a logistic loss less accurate in its whole example. The influence of labels with a probability below 1e-8
+    on other nodes is neglected.
 
     Examples
     --------
@@ -72,46 +78,43 @@ class Perturbation(StationaryGradient):
         self.sides = sides
         self.multiplier = multiplier
 
-    def wrap(self, inference):
-        wrapped = super().wrap(inference)
-        wrapped.resumes = False  # the perturbed runs repeat all iterations of the first
-        return wrapped
+    @property
+    def resumes(self):
+        """Whether `forward` can resume: no, since perturbed runs repeat all iterations of the first."""
+        return False
 
     def forward(self, graph, theta, tau=None, *, edges=False, tape=False, start=None, inner=None):
         return super().forward(graph, theta, tau, edges=edges, tape=tape, inner=inner)
 
-    def _response(self, asked, d_mu, d_edge_mu):
-        graph, _, beliefs = asked
-        given, rest = _within_reach(graph, beliefs, d_mu, d_edge_mu)
-        response = self._differences(asked, *given)
-        # A covariance is at most the smaller probability, so that differences are lost which are larger than
-        # this: runs of inference went different ways. The factor is for marginals that are not exact.
+    def _response(self, inferred, d_mu, d_edge_mu):
+        graph, beliefs = inferred.graph, inferred.beliefs
+        given, remainder = _clip(graph, beliefs, d_mu, d_edge_mu)
+        response = self._differences(inferred, *given)
+        # A covariance is at most the smaller probability. Differences above this bound are wrong, because
+        # the runs of inference diverged. The factor is for marginals that are not exact.
         bound = 10 * _total(graph, beliefs, *given)
-        lost = largest_by_example(graph, response.unary, None) > bound
-        response = scaled(graph, response, (~lost).astype(np.float64))
-        for left in (only(graph, lost, *given) if lost.any() else None, rest):
+        wrong = max_abs_by_example(graph, response.unary, None) > bound
+        response = scaled(graph, response, (~wrong).astype(np.float64))
+        for left in (zero_other_examples(graph, wrong, *given) if wrong.any() else None, remainder):
             if left is not None:
-                response = Potentials(*map(np.add, response, alone(asked, *left)))
+                response = Potentials(*map(np.add, response, independent_response(inferred, *left)))
         return response
 
-    def _differences(self, asked, d_mu, d_edge_mu):
-        """Difference the statistics, those examples together that took as many iterations."""
-        graph, theta, beliefs = asked
-        iterates = {"max_iter", "tol"} <= set(self.inference_.get_params())
-        moved = largest_by_example(graph, d_mu, d_edge_mu) > 0
+    def _differences(self, inferred, d_mu, d_edge_mu):
+        """Difference the statistics, together for all examples with the same number of iterations."""
+        graph, theta, beliefs = inferred.graph, inferred.theta, inferred.beliefs
+        iterates = self.inference_.tol is not None
+        moved = max_abs_by_example(graph, d_mu, d_edge_mu) > 0
         n_iter = np.where(moved, beliefs.n_iter if iterates else 0, -1)
         centre = self.inference_.statistics(graph, beliefs) if self.sides == 1 else None
         response = Potentials(np.zeros_like(theta.unary), np.zeros_like(theta.tables))
         for count in np.unique(n_iter[moved]).tolist():
-            inference, part, (nodes, entries, edges) = self.inference_, graph, (slice(None),) * 3
+            inference, part = self.inference_, graph
+            nodes = entries = edges = slice(None)
             if (n_iter != count).any():
                 part, at = select(graph, n_iter == count)
-                inference, nodes, entries, edges = (
-                    inference.part_of(graph, at),
-                    at.nodes,
-                    at.entries,
-                    at.beliefs,
-                )
+                inference = inference.part_of(graph, at)
+                nodes, entries, edges = at.nodes, at.entries, at.beliefs
             if iterates:
                 inference = clone(inference).set_params(max_iter=count, tol=0.0)
             response.unary[nodes], response.tables[entries] = self._difference(
@@ -125,9 +128,9 @@ class Perturbation(StationaryGradient):
         return response
 
     def _difference(self, inference, graph, theta, d_mu, d_edge_mu, centre):
-        """Difference the statistics of examples that took as many iterations; `centre` are those at theta."""
+        """Difference the statistics, which are `centre` at theta."""
         own, tables = graph, theta.tables
-        if d_edge_mu is not None:  # it differs from edge to edge, and so does what is added to theta
+        if d_edge_mu is not None:  # the tables of all edges are perturbed differently
             own, tables = untied(graph), tables_of_edges(graph, theta.tables)
         step = self._step(graph, theta, d_mu, d_edge_mu)
         by_node, by_edge = step[graph.node_example, None], over_edges(graph, step[graph.edge_example])
@@ -145,15 +148,15 @@ class Perturbation(StationaryGradient):
         return scaled(graph, total, 1.0 / step)
 
     def _step(self, graph, theta, d_mu, d_edge_mu):
-        """The step of each example, so that they do not influence each other."""
+        """Compute the step of each example."""
         finite = Potentials(*(np.where(np.isfinite(part), part, 0.0) for part in theta))
-        size = 1.0 + largest_by_example(graph, *finite, graph.entry_rows)
+        size = 1.0 + max_abs_by_example(graph, *finite, graph.entry_rows)
         scale = self.multiplier * np.finfo(np.float64).eps ** (1 / 3)
-        return scale * size / largest_by_example(graph, d_mu, d_edge_mu)
+        return scale * size / max_abs_by_example(graph, d_mu, d_edge_mu)
 
 
 def _total(graph, beliefs, d_mu, d_edge_mu):
-    """Sum the sizes of what differences see, over each example."""
+    """Sum the absolute values of the derivatives, weighted by their probabilities, over each example."""
     by_node = (beliefs.mu * np.abs(d_mu)).sum(axis=1)
     total = sum_by_example(by_node, graph.node_example, graph)
     if d_edge_mu is not None:
@@ -162,25 +165,25 @@ def _total(graph, beliefs, d_mu, d_edge_mu):
     return total
 
 
-def _within_reach(graph, beliefs, d_mu, d_edge_mu):
-    """Split derivatives into what differences can see, and the rest, None if that is nothing.
+def _clip(graph, beliefs, d_mu, d_edge_mu):
+    """Split derivatives into those of moderate size and the remainder, None if that is zero.
 
-    Differences see the derivative times `mu`; rounding errors grow with the derivative alone, by which the
-    step is divided. So that one label of next to no probability does not drown its whole example, derivatives
-    are cut off where they are larger than all that is seen by more than the root of epsilon.
+    The difference is proportional to the derivative times `mu`, its rounding error to the derivative alone,
+    by which the step is divided. Derivatives that exceed the largest product by more than the root of epsilon
+    are clipped, so that a single improbable label does not spoil its whole example.
     """
-    edge_seen = None if d_edge_mu is None else beliefs.edge_mu * d_edge_mu
-    seen = largest_by_example(graph, beliefs.mu * d_mu, edge_seen)
-    most = seen / np.sqrt(np.finfo(np.float64).eps)
-    cut, rest = _clipped(d_mu, most[graph.node_example, None] * (beliefs.mu > 0))
-    edge_cut, edge_rest = None, None
+    edge_product = None if d_edge_mu is None else beliefs.edge_mu * d_edge_mu
+    largest = max_abs_by_example(graph, beliefs.mu * d_mu, edge_product)
+    limit = largest / np.sqrt(np.finfo(np.float64).eps)
+    clipped, remainder = _clipped(d_mu, limit[graph.node_example, None] * (beliefs.mu > 0))
+    edge_clipped, edge_remainder = None, None
     if d_edge_mu is not None:
-        limit = over_edges(graph, most[graph.edge_example]) * (beliefs.edge_mu > 0)
-        edge_cut, edge_rest = _clipped(d_edge_mu, limit)
-    something = rest.any() or (edge_rest is not None and edge_rest.any())
-    return (cut, edge_cut), (rest, edge_rest) if something else None
+        edge_limit = over_edges(graph, limit[graph.edge_example]) * (beliefs.edge_mu > 0)
+        edge_clipped, edge_remainder = _clipped(d_edge_mu, edge_limit)
+    exceeds = remainder.any() or (edge_remainder is not None and edge_remainder.any())
+    return (clipped, edge_clipped), (remainder, edge_remainder) if exceeds else None
 
 
 def _clipped(values, limit):
-    cut = np.clip(values, -limit, limit)
-    return cut, np.where(limit > 0, values - cut, 0.0)
+    clipped = np.clip(values, -limit, limit)
+    return clipped, np.where(limit > 0, values - clipped, 0.0)

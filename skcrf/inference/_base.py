@@ -154,7 +154,6 @@ class BaseInference(BaseEstimator, ABC):
     """
 
     _parameter_constraints = {}
-    tol = None
 
     #: Tasks that the method performs: a subset of {"sum", "max", "mixed", "tempered"}.
     tasks = frozenset({"sum"})
@@ -168,7 +167,8 @@ class BaseInference(BaseEstimator, ABC):
     differentiates = frozenset({"mu", "log_z"})
     #: Whether the iterations reach the same fixed point from everywhere, so that `forward` uses `start`.
     resumes = False
-    #: None for methods that do not iterate, 0 for a fixed number of iterations, above 0 for convergence.
+    #: Tolerance: None for methods that do not iterate, 0 for exactly `max_iter` iterations, above 0 for
+    #: convergence. Methods that iterate have the parameters `max_iter` and `tol`.
     tol = None
 
     @abstractmethod
@@ -244,6 +244,21 @@ class BaseInference(BaseEstimator, ABC):
     def reads_edges(self):
         """Whether `statistics` needs beliefs with edge marginals."""
         return type(self).statistics is BaseInference.statistics
+
+    def beside(self, choose):
+        """Make a second inference that is differentiated as this one is.
+
+        Parameters
+        ----------
+        choose : callable
+            Function from this inference, without a gradient strategy, to the second one.
+
+        Returns
+        -------
+        second : BaseInference
+            The second inference, wrapped by the gradient strategy of this one, if any.
+        """
+        return choose(self)
 
     def curvature(self, graph, theta, beliefs):
         """Compute the second derivatives of the objective at its maximum.

@@ -1,14 +1,22 @@
-"""Losses, by name."""
+"""Losses, by name, and the base classes to add one."""
 
-from skcrf.losses._base import BaseLoss, has_kinks
-from skcrf.losses._log_partition import Free as FreeLogPartition
-from skcrf.losses.clique import CliqueLogistic, CliqueQuadratic, CliqueSmoothed
+import warnings
+
+from skcrf.losses._augmented import AugmentedLogPartition
+from skcrf.losses._base import BaseLoss
+from skcrf.losses._log_partition import ClampedLogPartition, DifferenceLoss, FreeLogPartition
+from skcrf.losses.clique import CliqueLogistic, CliqueLoss, CliqueQuadratic, CliqueSmoothed
 from skcrf.losses.likelihood import EM, Likelihood
 from skcrf.losses.margin import Hinge, LatentHinge, MarginalHinge, Unified
 from skcrf.losses.piecewise import Piecewise
 from skcrf.losses.pseudolikelihood import PatchPseudolikelihood, Pseudolikelihood
 from skcrf.losses.single_configuration import ContrastiveDivergence, MaximumMarginal
-from skcrf.losses.univariate import SmoothedClassification, UnivariateLogistic, UnivariateQuadratic
+from skcrf.losses.univariate import (
+    SmoothedClassification,
+    UnivariateLogistic,
+    UnivariateLoss,
+    UnivariateQuadratic,
+)
 
 LOSSES = {
     "clique_logistic": CliqueLogistic,
@@ -33,11 +41,16 @@ LOSSES = {
 __all__ = [
     "EM",
     "LOSSES",
+    "AugmentedLogPartition",
     "BaseLoss",
+    "ClampedLogPartition",
     "CliqueLogistic",
+    "CliqueLoss",
     "CliqueQuadratic",
     "CliqueSmoothed",
     "ContrastiveDivergence",
+    "DifferenceLoss",
+    "FreeLogPartition",
     "Hinge",
     "LatentHinge",
     "Likelihood",
@@ -49,6 +62,22 @@ __all__ = [
     "SmoothedClassification",
     "Unified",
     "UnivariateLogistic",
+    "UnivariateLoss",
     "UnivariateQuadratic",
-    "has_kinks",
 ]
+
+
+def _has_kinks(loss, inference):
+    """Return whether a loss is non-smooth with an inference."""
+    return not loss.is_smooth or (bool(loss.needs) and "sum" not in inference.tasks)
+
+
+def __getattr__(name):
+    if name != "has_kinks":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    warnings.warn(
+        "skcrf.losses.has_kinks is deprecated; use `not skcrf.training.is_smooth(loss, inference)`.",
+        FutureWarning,
+        stacklevel=2,
+    )
+    return _has_kinks

@@ -1,8 +1,9 @@
-"""Patches of a graph: what their labels say given those around, exact by elimination.
+"""Likelihoods of patches of a graph, exact by variable elimination.
 
-The nodes of a patch are taken up one after another. What is known of those that came before is a table over
-the states of the last few, the window: as many as a later node has edges to. With `m` of them and `k` states
-a patch of `n` nodes takes ``n * k ** (m + 1)`` steps in place of the ``k ** n`` of enumeration.
+The nodes of a patch are eliminated one after another. The log-sums over the nodes before are a table over the
+states of the last few nodes, the window, which reaches back to every node that has an edge to a later one.
+With `m` nodes in the window and `k` states, a patch of `n` nodes takes ``n * k ** (m + 1)`` steps in place of
+the ``k ** n`` of enumeration.
 """
 
 from typing import NamedTuple
@@ -12,17 +13,18 @@ import numpy as np
 from skcrf._numerics import kernel
 from skcrf.graph import ExampleError
 
-# Steps that a patch may take.
-_MOST_STEPS = 2**22
-# Edges from a node of a lattice to those that came before it.
-_BACK = 4
+_MAX_STEPS = 2**22
+# Edges from a node of a lattice to the nodes before it, at most.
+_N_BACK = 4
+# Columns of `_Workspace.back`.
+_TABLE, _DISTANCE, _SIDE = range(3)
 
 
 @kernel
-def condition(graph, theta, y, patch_of, field):
-    """Cut the edges between patches: what a labelled end says goes to the unary potentials of the other.
+def condition_edges(graph, theta, y, patch_of, field):
+    """Compute the unary potentials of each node given the labels of the other patches.
 
-    A hidden end says nothing.
+    Edges to hidden nodes of other patches are left out.
     """
     field[:] = theta.unary
     for edge in range(len(graph.edges)):
@@ -36,8 +38,8 @@ def condition(graph, theta, y, patch_of, field):
 
 
 @kernel
-def condition_vjp(graph, y, patch_of, d_field, d_theta):
-    """Pull the derivative with respect to the field back to theta."""
+def condition_edges_vjp(graph, y, patch_of, d_field, d_theta):
+    """Add the derivative with respect to the field to that with respect to theta."""
     d_theta.unary[:] += d_field
     for edge in range(len(graph.edges)):
         i, j, table = graph.edges[edge, 0], graph.edges[edge, 1], graph.edge_table[edge]
@@ -50,48 +52,36 @@ def condition_vjp(graph, y, patch_of, d_field, d_theta):
 
 
 class Patches(NamedTuple):
-    """The nodes of each patch, in the order in which they are taken up.
+    """Nodes of each patch, in the order of elimination.
 
     Attributes
     ----------
     ptr : ndarray of shape (n_patches + 1,)
-        Where the nodes of each patch start.
+        First node of each patch in `nodes`.
     nodes : ndarray of shape (n_nodes,)
-        The nodes, patch by patch.
-    patch_of, place : ndarray of shape (n_nodes,)
-        The patch of each node, and its place there.
+        Nodes, patch by patch.
+    patch_of, position : ndarray of shape (n_nodes,)
+        Patch of each node, and its position in the patch.
     """
 
     ptr: np.ndarray
     nodes: np.ndarray
     patch_of: np.ndarray
-    place: np.ndarray
+    position: np.ndarray
 
 
 def tile(graph, size):
-    """Cut lattices into patches.
+    """Cut lattices into patches of `size` x `size` nodes; return the patches and the size of the window.
 
-    Parameters
-    ----------
-    graph : Graph
-        Lattices, and graphs without edges; any graph if `size` is 1.
-    size : int
-        Side of the patches; those at the right and lower border may be smaller.
-
-    Returns
-    -------
-    patches : Patches
-        The patches.
-    window : int
-        How far an edge inside a patch reaches back, at most.
+    Patches at the right and lower border may be smaller.
     """
     n_nodes, n_edges = np.diff(graph.node_ptr), np.diff(graph.edge_ptr)
     shapeless = graph.shapes[:, 0] == 0
     refused = shapeless & (n_edges > 0) & (size > 1)
     if refused.any():
         raise ExampleError(
-            f"size={size} cuts lattices into patches, but {{example}} is a graph of another kind: "
-            "take size=1, which is the pseudolikelihood.",
+            f"graph must be a lattice for size={size}, got another graph in {{example}}. Use size=1, which "
+            "is the pseudolikelihood.",
             np.argmax(refused),
         )
     column = np.stack([n_nodes, np.ones_like(n_nodes)], axis=1)
@@ -102,14 +92,14 @@ def tile(graph, size):
     height, width = shapes.T
     sides = np.minimum(shapes, size)
     diagonal = n_edges > height * (width - 1) + width * (height - 1)
-    # The way back to the neighbour before the line, or to that on the diagonal before it.
+    # The distance to the neighbour in the line before, or to its diagonal neighbour.
     reach = np.where((n_edges > 0) & (sides.prod(axis=1) > 1), sides.min(axis=1) + diagonal, 0)
     return patches, int(reach.max())
 
 
 @kernel
 def _tile(node_ptr, shapes, size, patches):
-    """Fill in the patches, whose nodes are taken up line by line along their short side."""
+    """Fill in the patches, whose nodes are ordered line by line along the short side."""
     number, n = 0, 0
     for example in range(len(shapes)):
         height, width = shapes[example]
@@ -121,25 +111,25 @@ def _tile(node_ptr, shapes, size, patches):
                     if columns > rows:
                         row, column = t % rows, t // rows
                     node = node_ptr[example] + (top + row) * width + left + column
-                    patches.nodes[n + t], patches.patch_of[node], patches.place[node] = node, number, t
+                    patches.nodes[n + t], patches.patch_of[node], patches.position[node] = node, number, t
                 number, n = number + 1, n + rows * columns
                 patches.ptr[number] = n
 
 
-class _Work(NamedTuple):
-    """The patch in work.
+class _Workspace(NamedTuple):
+    """Arrays for the current patch.
 
     Attributes
     ----------
     field, d_field : ndarray of shape (n_nodes_of_a_patch, n_states)
         Unary potentials, and the derivative with respect to them.
     back : ndarray of shape (n_nodes_of_a_patch, 4, 3)
-        The edges to nodes that came before: the table, how far back, and on which side of the edge this node
-        is, -1 for no edge.
+        Edges to earlier nodes: the table, the distance to that node, and the side of the edge on which the
+        later node is; -1 for no edge.
     log_sums : ndarray of shape (n_nodes_of_a_patch + 1, n_states ** window)
-        The table over the window before each node.
+        Table over the window before each node.
     joint, mass : ndarray of shape (n_states ** (window + 1),)
-        The table over the window and the next node, as logarithms and as probabilities.
+        Table over the window and the next node, as logarithms and as probabilities.
     """
 
     field: np.ndarray
@@ -151,36 +141,21 @@ class _Work(NamedTuple):
 
 
 def patch_pieces(graph, field, tables, y, patches, window, value, d_field, d_tables):
-    """Add up minus the log-likelihoods of all patches, and their derivatives.
+    """Add minus the log-likelihoods of all patches to `value`, and their derivatives to the others.
 
-    Parameters
-    ----------
-    graph : Graph
-        Structure of the batch.
-    field, tables : ndarray of shape (n_nodes, n_states) and (n_tables, n_states, n_states)
-        Potentials; the edges between patches are left out.
-    y : ndarray of shape (n_nodes,)
-        Labels, -1 where hidden: these are summed out.
-    patches : Patches
-        The patches.
-    window : int
-        How far an edge inside a patch reaches back, at most.
-    value : ndarray of shape (n_examples,)
-        What is added to.
-    d_field, d_tables : ndarray
-        Derivatives, which are added to.
+    Edges between patches are left out; hidden labels are summed out.
     """
     n_states, largest = field.shape[1], int(np.diff(patches.ptr).max())
     steps = largest * n_states ** (window + 1)
-    if steps > _MOST_STEPS:
+    if steps > _MAX_STEPS:
         raise ValueError(
-            f"A patch of {largest} nodes with {n_states} labels takes {largest} * {n_states}**{window + 1} = "
-            f"{steps} steps, more than {_MOST_STEPS}: take a smaller size."
+            f"size must be such that a patch takes at most {_MAX_STEPS} steps, got {largest} nodes with "
+            f"{n_states} labels, {largest} * {n_states}**{window + 1} = {steps} steps. Use a smaller size."
         )
-    work = _Work(
+    work = _Workspace(
         field=np.empty((largest, n_states)),
         d_field=np.empty((largest, n_states)),
-        back=np.empty((largest, _BACK, 3), dtype=np.int64),
+        back=np.empty((largest, _N_BACK, 3), dtype=np.int64),
         log_sums=np.empty((largest + 1, n_states**window)),
         joint=np.empty(n_states ** (window + 1)),
         mass=np.empty(n_states ** (window + 1)),
@@ -205,7 +180,7 @@ def _all_patches(graph, field, tables, y, patches, work, value, d_field, d_table
 
 @kernel
 def _edges_inside(graph, patches, nodes, back):
-    """Find the edges of each node of a patch to those before it; return the window."""
+    """Find the edges of each node of a patch to earlier nodes; return the size of the window."""
     window = 0
     for t in range(len(nodes)):
         n_back = 0
@@ -213,17 +188,17 @@ def _edges_inside(graph, patches, nodes, back):
         for p in range(graph.incident_ptr[nodes[t]], graph.incident_ptr[nodes[t] + 1]):
             edge, side = graph.incident[p] >> 1, graph.incident[p] & 1
             other = graph.edges[edge, 1 - side]
-            far = t - patches.place[other]
-            if patches.patch_of[other] == patches.patch_of[nodes[t]] and far > 0:
-                back[t, n_back, 0], back[t, n_back, 1] = graph.edge_table[edge], far
-                back[t, n_back, 2] = side
-                n_back, window = n_back + 1, max(window, far)
+            distance = t - patches.position[other]
+            if patches.patch_of[other] == patches.patch_of[nodes[t]] and distance > 0:
+                back[t, n_back, _TABLE], back[t, n_back, _SIDE] = graph.edge_table[edge], side
+                back[t, n_back, _DISTANCE] = distance
+                n_back, window = n_back + 1, max(window, distance)
     return window
 
 
 @kernel
 def _one_patch(tables, y, window, work, d_tables):
-    """log_z of the free patch minus log_z with the labels clamped, inf if they are impossible."""
+    """Compute log_z of the free patch minus log_z with the labels clamped, inf if these are impossible."""
     free = _eliminate(tables, len(y), window, work)
     if free > -np.inf:
         _eliminate_vjp(tables, len(y), window, free, 1.0, work, d_tables)
@@ -240,30 +215,30 @@ def _one_patch(tables, y, window, work, d_tables):
 
 @kernel
 def _eliminate(tables, n, window, work):
-    """log_z of a patch; leaves the tables that `_eliminate_vjp` needs."""
+    """Compute log_z of a patch; leaves the tables that `_eliminate_vjp` needs."""
     n_states = tables.shape[1]
-    n_old, n_most = 1, n_states**window
+    n_old, n_max = 1, n_states**window
     work.log_sums[0, 0] = 0.0
     for t in range(n):
-        n_new = min(n_old * n_states, n_most)
+        n_new = min(n_old * n_states, n_max)
         _extend(tables, t, n_old, work)
-        _forget(work.joint, n_old * n_states, n_new, work.log_sums[t + 1])
+        _sum_out(work.joint, n_old * n_states, n_new, work.log_sums[t + 1])
         n_old = n_new
-    _forget(work.log_sums[n], n_old, 1, work.joint)
+    _sum_out(work.log_sums[n], n_old, 1, work.joint)
     return work.joint[0]
 
 
 @kernel
 def _extend(tables, t, n_old, work):
-    """Fill `joint`: what was known before a node, and what the node adds; its state is the lowest digit."""
+    """Fill `joint`, the table over the window and the next node, whose state is the lowest digit."""
     n_states = tables.shape[1]
     for s in range(n_old):
         for x in range(n_states):
             work.joint[s * n_states + x] = work.log_sums[t, s] + work.field[t, x]
-    for b in range(_BACK):
-        table, far, side = work.back[t, b]
+    for b in range(_N_BACK):
+        table, distance, side = work.back[t, b]
         if side >= 0:
-            stride = n_states ** (far - 1)
+            stride = n_states ** (distance - 1)
             for s in range(n_old):
                 z = s // stride % n_states
                 for x in range(n_states):
@@ -271,8 +246,8 @@ def _extend(tables, t, n_old, work):
 
 
 @kernel
-def _forget(joint, n_joint, n_new, out):
-    """Sum over the highest digits of a table of logarithms, so that `n_new` numbers are left."""
+def _sum_out(joint, n_joint, n_new, out):
+    """Sum over the highest digits of a table of logarithms, which leaves `n_new` entries."""
     for i in range(n_new):
         top = -np.inf
         for j in range(i, n_joint, n_new):
@@ -289,23 +264,23 @@ def _forget(joint, n_joint, n_new, out):
 def _eliminate_vjp(tables, n, window, log_z, scale, work, d_tables):
     """Add `scale` times the marginals of a patch to the derivatives."""
     n_states = tables.shape[1]
-    n_most = n_states**window
+    n_max = n_states**window
     for s in range(n_states ** min(n, window)):
         work.mass[s] = scale * np.exp(work.log_sums[n, s] - log_z)
     for t in range(n - 1, -1, -1):
         n_old = n_states ** min(t, window)
-        n_new = min(n_old * n_states, n_most)
+        n_new = min(n_old * n_states, n_max)
         _extend(tables, t, n_old, work)
-        _recall(work.joint, n_old * n_states, n_new, work.log_sums[t + 1], work.mass)
+        _sum_out_vjp(work.joint, n_old * n_states, n_new, work.log_sums[t + 1], work.mass)
         for s in range(n_old):
             work.mass[s] = 0.0
             for x in range(n_states):
                 work.mass[s] += work.joint[s * n_states + x]
                 work.d_field[t, x] += work.joint[s * n_states + x]
-        for b in range(_BACK):
-            table, far, side = work.back[t, b]
+        for b in range(_N_BACK):
+            table, distance, side = work.back[t, b]
             if side >= 0:
-                stride = n_states ** (far - 1)
+                stride = n_states ** (distance - 1)
                 for s in range(n_old):
                     z = s // stride % n_states
                     for x in range(n_states):
@@ -314,8 +289,8 @@ def _eliminate_vjp(tables, n, window, log_z, scale, work, d_tables):
 
 
 @kernel
-def _recall(joint, n_joint, n_new, log_sums, mass):
-    """Undo `_forget`: `joint` becomes the mass of each of its entries, whose sums are given."""
+def _sum_out_vjp(joint, n_joint, n_new, log_sums, mass):
+    """Replace `joint` by the mass of each entry, given the mass of the sums."""
     for first in range(0, n_joint, n_new):
         for i in range(n_new):
             share = np.exp(joint[first + i] - log_sums[i]) if joint[first + i] > -np.inf else 0.0

@@ -1,4 +1,4 @@
-"""Likelihoods of small pieces of a graph, each with all its scores in one table."""
+"""Kernels of the likelihoods of small pieces of a graph, each with all its scores in one array."""
 
 import numpy as np
 
@@ -6,58 +6,54 @@ from skcrf._numerics import kernel
 
 
 @kernel
-def log_sum(scores, first, second):
-    """Log of the sum of exponentials of those that agree with two labels, -1 for any."""
-    rows = range(len(scores)) if first < 0 else range(first, first + 1)
-    columns = range(scores.shape[1]) if second < 0 else range(second, second + 1)
-    top, total = -np.inf, 0.0
-    for x in rows:
-        for z in columns:
-            top = max(top, scores[x, z])
-    if top == -np.inf:
-        return top
-    for x in rows:
-        for z in columns:
-            total += np.exp(scores[x, z] - top)
-    return top + np.log(total)
+def piece(scores, agrees):
+    """Compute minus the log-likelihood of the labels, inf if they are impossible.
 
-
-@kernel
-def piece(scores, first, second):
-    """Minus the log-likelihood of the labels of a piece, inf if they are impossible.
-
-    The scores become the derivative.
+    `agrees` marks the joint states that agree with the labels. The scores are replaced by the derivative.
     """
-    free, clamped = log_sum(scores, -1, -1), log_sum(scores, first, second)
+    top, clamped_top = -np.inf, -np.inf
     for x in range(len(scores)):
-        for z in range(scores.shape[1]):
-            agrees = (first < 0 or x == first) and (second < 0 or z == second)
-            d_score = 0.0
-            if scores[x, z] > -np.inf:
-                d_score = np.exp(scores[x, z] - free) - (np.exp(scores[x, z] - clamped) if agrees else 0.0)
-            scores[x, z] = d_score
+        top = max(top, scores[x])
+        if agrees[x]:
+            clamped_top = max(clamped_top, scores[x])
+    total, clamped_total = 0.0, 0.0
+    for x in range(len(scores)):
+        if scores[x] != -np.inf:
+            total += np.exp(scores[x] - top)
+            if agrees[x]:
+                clamped_total += np.exp(scores[x] - clamped_top)
+    free = top if top == -np.inf else top + np.log(total)
+    clamped = clamped_top if clamped_top == -np.inf else clamped_top + np.log(clamped_total)
+    for x in range(len(scores)):
+        d_score = 0.0
+        if scores[x] > -np.inf:
+            d_score = np.exp(scores[x] - free)
+            if agrees[x]:
+                d_score -= np.exp(scores[x] - clamped)
+        scores[x] = d_score
     return np.inf if clamped == -np.inf else free - clamped
 
 
 @kernel
 def node_pieces(node_ptr, unary, weight, y, value, d_unary):
-    """Add up the labelled nodes as pieces of their own, each as often as its weight says."""
-    scores = np.empty((unary.shape[1], 1))
+    """Add the losses of all labelled nodes, times their weights."""
+    n_states = unary.shape[1]
+    scores, agrees = np.empty(n_states), np.empty(n_states, np.bool_)
     for example in range(len(value)):
         for node in range(node_ptr[example], node_ptr[example + 1]):
             if weight[node] != 0.0 and y[node] >= 0:
-                for x in range(len(scores)):
-                    scores[x, 0] = unary[node, x]
-                value[example] += weight[node] * piece(scores, y[node], -1)
-                for x in range(len(scores)):
-                    d_unary[node, x] += weight[node] * scores[x, 0]
+                for x in range(n_states):
+                    scores[x], agrees[x] = unary[node, x], x == y[node]
+                value[example] += weight[node] * piece(scores, agrees)
+                for x in range(n_states):
+                    d_unary[node, x] += weight[node] * scores[x]
 
 
 @kernel
 def edge_pieces(graph, fields, tables, share, y, value, d_theta):
-    """Add up the edges as pieces, each with the fields of its ends: a share of their unary potentials."""
+    """Add the losses of all labelled edges, with a share of the unary potentials of their ends."""
     n_states = fields.shape[1]
-    scores = np.empty((n_states, n_states))
+    scores, agrees = np.empty(n_states**2), np.empty(n_states**2, np.bool_)
     for example in range(len(value)):
         for edge in range(graph.edge_ptr[example], graph.edge_ptr[example + 1]):
             i, j, table = graph.edges[edge, 0], graph.edges[edge, 1], graph.edge_table[edge]
@@ -65,10 +61,12 @@ def edge_pieces(graph, fields, tables, share, y, value, d_theta):
                 continue
             for x in range(n_states):
                 for z in range(n_states):
-                    scores[x, z] = tables[table, x, z] + fields[i, x] + fields[j, z]
-            value[example] += piece(scores, y[i], y[j])
+                    scores[x * n_states + z] = tables[table, x, z] + fields[i, x] + fields[j, z]
+                    agrees[x * n_states + z] = (y[i] < 0 or x == y[i]) and (y[j] < 0 or z == y[j])
+            value[example] += piece(scores, agrees)
             for x in range(n_states):
                 for z in range(n_states):
-                    d_theta.tables[table, x, z] += scores[x, z]
-                    d_theta.unary[i, x] += share[i] * scores[x, z]
-                    d_theta.unary[j, z] += share[j] * scores[x, z]
+                    d_score = scores[x * n_states + z]
+                    d_theta.tables[table, x, z] += d_score
+                    d_theta.unary[i, x] += share[i] * d_score
+                    d_theta.unary[j, z] += share[j] * d_score

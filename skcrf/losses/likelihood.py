@@ -1,30 +1,29 @@
-"""The likelihood and its surrogates: differences of two log-partition functions."""
+"""Likelihood and its surrogates: differences of two log-partition functions."""
 
 from sklearn.utils._param_validation import StrOptions
 
-from skcrf._registry import Instances, resolve
-from skcrf.gradients import Backprop, BaseGradient
+from skcrf._registry import resolve
 from skcrf.inference import INFERENCE, BaseInference, MeanField
-from skcrf.losses._log_partition import Clamped, DifferenceLoss, Free
+from skcrf.losses._log_partition import ClampedLogPartition, DifferenceLoss, FreeLogPartition
 
-# Mean field beside an inference that does not iterate, and has its answer to the last digits.
+# Parameters of the mean field beside an inference that does not iterate.
 _CONVERGED = {"max_iter": 1000, "tol": 1e-8}
 
 
 class Likelihood(DifferenceLoss):
     """Minus the log-likelihood, with the log-partition function of the inference, D13 section 4.1.
 
-    The true likelihood where the inference is exact, the surrogate likelihood where it is not, and the
-    truncated one (D13 section 7.3) where it is truncated: then give it iterations enough, as with too few
-    it diverges. Hidden labels are summed out: the loss is the difference of two log-partition functions,
-    of which one has the labels clamped (Eq 21). With a MAP solver, which has no sums, both are best scores:
-    the saddle point approximation of K05, which is least where all weights are zero, so that its optimizer is
-    "subgradient", which keeps weights by their training error. In a directed model the other is known to be
-    0: where all labels are known, no inference is called, and the loss is convex.
+    The true likelihood if the inference is exact, a surrogate likelihood if it is approximate, and the
+    truncated likelihood (D13 section 7.3) if it is truncated; with too few iterations the truncated
+    likelihood diverges. Hidden labels are summed out: the loss is the difference of two log-partition
+    functions, one of them with the labels clamped (Eq 21). With a MAP solver, both are scores of best
+    configurations, the saddle point approximation of K05. Its minimum is at zero weights, so that weights
+    have to be chosen by their training error instead. The free log-partition function of normalised fields is
+    0: if all labels are known, no inference is called, and the loss is convex.
 
     See Also
     --------
-    EM : The same with another inference where labels are clamped.
+    EM : The same with a second inference for the clamped field.
 
     Examples
     --------
@@ -38,26 +37,25 @@ class Likelihood(DifferenceLoss):
     array([1.386])
     """
 
-    convex, concave = Free(), Clamped()
-    clamps = True
+    difference = FreeLogPartition(), ClampedLogPartition()
 
 
 class EM(DifferenceLoss):
-    """Surrogate EM: the likelihood with an inference of its own where labels are clamped, D13 section 4.1.2.
+    """Surrogate EM: the likelihood with a second inference for the clamped field, D13 section 4.1.2.
 
     The log-partition function of the free field comes from the inference of the estimator, that of the field
-    with the known labels clamped from another. With "trw", converged, for the first and "mean_field" for the
-    second, the loss is never below the true minus log-likelihood of the known labels: the one bounds from
-    above what is added, the other from below what is subtracted. Where all labels are known, this is
-    `Likelihood`. Examples without a label cost nothing.
+    with the known labels clamped from a second inference. With converged "trw" for the first and "mean_field"
+    for the second, the loss is an upper bound of minus the log-likelihood of the known labels, since TRW
+    bounds its log-partition function from above and mean field from below. If all labels are known, the loss
+    is `Likelihood`. Examples without labels do not count.
 
     Parameters
     ----------
     clamped : str, BaseInference or None, default=None
-        The inference of the field with clamped labels, by name or as an instance. Its derivative is obtained
-        in the way that is chosen for the other, and where that needs an inference that converges, both have
-        to. None is mean field with `max_iter` and `tol` of the other, so that both are truncated or both
-        converge; where the other does not iterate, mean field converges.
+        The inference of the clamped field, by name or as an instance. It is differentiated by the gradient
+        strategy of the first inference; if that needs convergence, both inferences have to converge. None is
+        mean field with `max_iter` and `tol` of the first inference, or converged mean field if the first
+        inference does not iterate.
 
     See Also
     --------
@@ -77,34 +75,35 @@ class EM(DifferenceLoss):
     array([0.693])
     """
 
-    _parameter_constraints = {
-        "clamped": [StrOptions(set(INFERENCE)), Instances(BaseInference, but=BaseGradient), None]
-    }
-
-    convex = Free()
-    clamps = True
+    _parameter_constraints = {"clamped": [StrOptions(set(INFERENCE)), BaseInference, None]}
 
     def __init__(self, clamped=None):
         self.clamped = clamped
 
     @property
-    def concave(self):
-        """Callable: the half that is subtracted."""
-        return Clamped(beside=self._beside)
+    def difference(self):
+        """Tuple of two callables: the function that is added, and the function that is subtracted."""
+        return FreeLogPartition(), ClampedLogPartition(second_inference=self._second_inference)
 
-    def _beside(self, inference):
-        """Make the inference of the clamped field; the strategy around the other is put around it too."""
-        wrap = getattr(inference, "wrap", Backprop().wrap)
-        clamped = self.clamped
-        if clamped is None:
-            clamped = _mean_field_beside(getattr(inference, "inference_", inference))
+    def check(self, inference, n_labels, sizes, n_states):
+        super().check(inference, n_labels, sizes, n_states)
+        # A gradient strategy is a BaseInference too, but without an inference it has no task.
+        if isinstance(self.clamped, BaseInference) and not self.clamped.tasks:
+            raise ValueError(
+                f"The 'clamped' parameter of EM must be one of {sorted(INFERENCE)}, an inference method or "
+                f"None, got {self.clamped!r}."
+            )
+
+    def _second_inference(self, inference):
+        """Make the inference of the clamped field, differentiated as the first inference is."""
         try:
-            return wrap(resolve(INFERENCE, clamped, name="clamped"))
+            return inference.beside(self._clamped_inference)
         except ValueError as error:
-            raise ValueError(f"The 'clamped' inference of EM: {error}") from error
+            raise ValueError(f"The inference 'clamped' of EM: {error}") from error
 
-
-def _mean_field_beside(inference):
-    """Make the mean field that iterates as an inference does, to convergence if that does not iterate."""
-    found = inference.get_params(deep=False)
-    return MeanField(**{name: found.get(name, value) for name, value in _CONVERGED.items()})
+    def _clamped_inference(self, inference):
+        if self.clamped is not None:
+            return resolve(INFERENCE, self.clamped, name="clamped")
+        if inference.tol is None:
+            return MeanField(**_CONVERGED)
+        return MeanField(max_iter=inference.max_iter, tol=inference.tol)

@@ -1,75 +1,38 @@
-"""Max-margin losses: wrong labels have to score worse than the right ones by what they cost."""
+"""Max-margin losses: the score of the correct labels must exceed all others by the cost of these."""
 
-from abc import abstractmethod
 from numbers import Real
 
 from sklearn.utils._param_validation import Interval
 
-from skcrf.losses._log_partition import Augmented, Clamped, DifferenceLoss, higher
+from skcrf.losses._augmented import AugmentedLogPartition
+from skcrf.losses._log_partition import ClampedLogPartition, DifferenceLoss
+
+_COST = {"cost": [Interval(Real, 0, None, closed="left"), "array-like"]}
 
 
-class MarginLoss(DifferenceLoss):
-    """A difference of log-partition functions at two temperatures, the first with costs: P16 Eq 4.6.
-
-    Parameters
-    ----------
-    cost : float or array-like of shape (n_classes, n_classes), default=1.0
-        What a wrong label costs, or each instead of each right one.
-    """
-
-    _parameter_constraints = {"cost": [Interval(Real, 0, None, closed="left"), "array-like"]}
-
-    site_costs = True
-    site_weighted = True
-
-    def __init__(self, cost=1.0):
-        self.cost = cost
-
-    @property
-    @abstractmethod
-    def temperatures(self):
-        """Tuple of float: that of the labels, and that of the hidden labels."""
-
-    @property
-    def convex(self):
-        """Callable: the half that is added."""
-        return Augmented(*self.temperatures, self.cost)
-
-    @property
-    def concave(self):
-        """Callable: the half that is subtracted."""
-        return Clamped(self.temperatures[1])
-
-    def check(self, inference, n_labels, sizes, n_states):
-        super().check(inference, n_labels, sizes, n_states)
-        self.convex.check(inference, n_labels, sizes, n_states)
-
-    def _halves(self, inference, graph, *asked):
-        """Evaluate both: the second is the candidate that the first would infer again."""
-        found, right = (half(inference, graph, *asked) for half in (self.convex.found, self.concave))
-        return found if self.convex.reaches(inference) else higher(graph, found, right), right
+def _margin(eps_y, eps_h, cost):
+    """Return the two terms of P16 Eq 4.6."""
+    return AugmentedLogPartition(eps_y, eps_h, cost), ClampedLogPartition(eps_h)
 
 
-class Hinge(MarginLoss):
-    """Structured hinge loss of the structured SVM: the margin by which wrong labels win, P16 Eq 2.48.
+class Hinge(DifferenceLoss):
+    """Structured hinge loss of the structured SVM, P16 Eq 2.48.
 
-    The best score of any labels, with what is wrong in them added, minus the score of the right ones. Never
-    below the cost of the labels that the best configuration predicts, where inference is exact. A wrong label
-    costs 1, or what `cost` and `class_weight` say. Convex, with kinks: its optimizer is "bundle", and
-    "frank_wolfe" and "subgradient" are others. Labels must be known; those of a whole example may be hidden,
-    which then does not count.
+    The largest sum of score and cost of any labels, minus the score of the correct labels. If inference is
+    exact, it is an upper bound of the cost of the most probable configuration. A wrong label costs 1, or the
+    value given by `cost` and `class_weight`. Convex, but not smooth. Hidden labels are not supported;
+    examples without any label do not count.
 
     Parameters
     ----------
     cost : float or array-like of shape (n_classes, n_classes), default=1.0
-        What a wrong label costs; or what each costs, in columns, instead of each right one, in rows, zeros
-        on the diagonal: any loss that is a sum over sites. Times the weight of the right label where there
-        are class weights.
+        Cost of a wrong label, or of each predicted label (column) for each correct label (row), with zeros
+        on the diagonal. Class weights multiply the cost by the weight of the correct label.
 
     See Also
     --------
-    LatentHinge : For hidden labels, maximised over.
-    MarginalHinge : For hidden labels, summed out.
+    LatentHinge : Maximises over hidden labels.
+    MarginalHinge : Sums hidden labels out.
 
     Examples
     --------
@@ -83,20 +46,28 @@ class Hinge(MarginLoss):
     array([2.])
     """
 
+    _parameter_constraints = _COST
+
     tasks = frozenset({"max"})
-    subgradient = True
-    optimizer = "bundle"
-    hidden_labels = False
-    decoding = "map"
-    temperatures = 0.0, 0.0
+    is_smooth = False
+    site_weighted = True
+    takes_hidden_labels = False
+
+    def __init__(self, cost=1.0):
+        self.cost = cost
+
+    @property
+    def difference(self):
+        """Tuple of two callables: the function that is added, and the function that is subtracted."""
+        return _margin(0.0, 0.0, self.cost)
 
 
-class LatentHinge(MarginLoss):
-    """Hinge loss of the latent structured SVM: hidden labels are maximised over, P16 Eq 4.5.
+class LatentHinge(DifferenceLoss):
+    """Hinge loss of the latent structured SVM, which maximises over hidden labels, P16 Eq 4.5.
 
-    As `Hinge`, and both scores are those with the hidden labels that make them best. Where labels are hidden
-    it is not convex, but a difference of convex functions: its optimizer is "cccp", and "subgradient" is
-    another. A hidden label that might well be another is taken for certain; see `MarginalHinge`.
+    As `Hinge`, but each of the two scores is maximised over the hidden labels. If labels are hidden, the loss
+    is not convex, but a difference of convex functions. Uncertain hidden labels are treated as if the best
+    ones were certain; see `MarginalHinge`.
 
     Parameters
     ----------
@@ -105,7 +76,7 @@ class LatentHinge(MarginLoss):
 
     See Also
     --------
-    MarginalHinge : Hidden labels are summed out.
+    MarginalHinge : Sums hidden labels out.
 
     Examples
     --------
@@ -119,19 +90,27 @@ class LatentHinge(MarginLoss):
     array([2.])
     """
 
+    _parameter_constraints = _COST
+
     tasks = frozenset({"max"})
-    subgradient = True
-    optimizer = "cccp"
-    decoding = "map"
-    temperatures = 0.0, 0.0
+    is_smooth = False
+    site_weighted = True
+
+    def __init__(self, cost=1.0):
+        self.cost = cost
+
+    @property
+    def difference(self):
+        """Tuple of two callables: the function that is added, and the function that is subtracted."""
+        return _margin(0.0, 0.0, self.cost)
 
 
-class MarginalHinge(MarginLoss):
-    """Hinge loss of the marginal structured SVM: hidden labels are summed out, P16 Eq 4.3.
+class MarginalHinge(DifferenceLoss):
+    """Hinge loss of the marginal structured SVM, which sums hidden labels out, P16 Eq 4.3.
 
-    As `Hinge`, with scores that are logarithms of sums over the hidden labels, so that what is not certain of
-    them is accounted for. Never below the cost of the labels that marginal MAP predicts, where inference is
-    exact. A difference of convex functions: its optimizer is "cccp", and "subgradient" is another.
+    As `Hinge`, but each of the two scores is the logarithm of a sum over the hidden labels, so that their
+    uncertainty counts. If inference is exact, it is an upper bound of the cost of the marginal MAP
+    configuration. A difference of convex functions.
 
     Parameters
     ----------
@@ -140,7 +119,7 @@ class MarginalHinge(MarginLoss):
 
     See Also
     --------
-    LatentHinge : Hidden labels are maximised over.
+    LatentHinge : Maximises over hidden labels.
 
     Examples
     --------
@@ -154,18 +133,26 @@ class MarginalHinge(MarginLoss):
     array([2.])
     """
 
+    _parameter_constraints = _COST
+
     tasks = frozenset({"max", "sum", "mixed"})
-    subgradient = True
-    optimizer = "cccp"
-    decoding = "marginal_map"
-    temperatures = 0.0, 1.0
+    is_smooth = False
+    site_weighted = True
+
+    def __init__(self, cost=1.0):
+        self.cost = cost
+
+    @property
+    def difference(self):
+        """Tuple of two callables: the function that is added, and the function that is subtracted."""
+        return _margin(0.0, 1.0, self.cost)
 
 
-class Unified(MarginLoss):
-    """The loss of which max-margin losses and likelihoods are limits, P16 Eq 4.6.
+class Unified(DifferenceLoss):
+    """Unified loss, which has max-margin losses and likelihoods as limits, P16 Eq 4.6.
 
-    The difference of two logarithms of sums over labels and hidden labels, at temperatures of their own; at
-    temperature 0 a sum is a maximum. Smooth where both are above 0.
+    The difference of two logarithms of sums over labels and hidden labels, each with its own temperature; at
+    temperature 0 a sum is a maximum. Smooth if both temperatures are above 0.
 
     ========================  =============  =============
     temperatures              ``eps_h = 0``  ``eps_h = 1``
@@ -179,9 +166,9 @@ class Unified(MarginLoss):
     eps_y : float, default=1.0
         Temperature of the labels, from 0 to 1.
     eps_h : float, default=1.0
-        Temperature of the hidden labels, from 0 to 1. Where it is not `eps_y`, which is above 0, an inference
-        that has not the task "tempered" is asked for every configuration of the known labels of an example,
-        4096 at most.
+        Temperature of the hidden labels, from 0 to 1. If it differs from `eps_y` and `eps_y` is above 0, an
+        inference without the task "tempered" is called once per configuration of the known labels of an
+        example, of which there may be 4096.
     cost : float or array-like of shape (n_classes, n_classes), default=1.0
         As for `Hinge`; 0 for no margin.
 
@@ -204,19 +191,21 @@ class Unified(MarginLoss):
     _parameter_constraints = {
         "eps_y": [Interval(Real, 0, 1, closed="both")],
         "eps_h": [Interval(Real, 0, 1, closed="both")],
-        **MarginLoss._parameter_constraints,
+        **_COST,
     }
 
+    site_weighted = True
+
     def __init__(self, eps_y=1.0, eps_h=1.0, cost=1.0):
-        super().__init__(cost)
         self.eps_y = eps_y
         self.eps_h = eps_h
+        self.cost = cost
 
     @classmethod
     def mllr(cls):
         """Make the loss of multinomial latent logistic regression.
 
-        A sum over labels of maxima over hidden ones.
+        It sums over labels the maxima over hidden labels.
 
         Returns
         -------
@@ -227,7 +216,7 @@ class Unified(MarginLoss):
 
     @classmethod
     def epsilon_extension(cls, eps):
-        """Make the loss of the epsilon-extension: one temperature for all labels.
+        """Make the loss of the epsilon-extension, with one temperature for all labels.
 
         Parameters
         ----------
@@ -242,29 +231,17 @@ class Unified(MarginLoss):
         return cls(eps_y=eps, eps_h=eps)
 
     @property
-    def temperatures(self):
-        """Tuple of float: that of the labels, and that of the hidden labels."""
-        return self.eps_y, self.eps_h
-
-    @property
     def tasks(self):
-        """Frozenset: tasks that the inference must be able to do."""
+        """Frozenset: tasks that the inference must support."""
         tasks = {"sum" if eps > 0 else "max" for eps in (self.eps_y, self.eps_h)}
         return frozenset(tasks | ({"mixed"} if self.eps_y == 0 < self.eps_h else set()))
 
     @property
-    def subgradient(self):
-        """Whether the loss has kinks."""
-        return self.convex.subgradient
+    def is_smooth(self):
+        """Whether the loss is smooth in theta."""
+        return self.difference[0].is_smooth
 
     @property
-    def optimizer(self):
-        """What minimises it where the user does not say."""
-        return "cccp" if self.subgradient else "lbfgs"
-
-    @property
-    def decoding(self):
-        """How labels are predicted: by maxima of what is maximised in learning."""
-        if self.eps_y > 0:
-            return "mpm"
-        return "marginal_map" if self.eps_h > 0 else "map"
+    def difference(self):
+        """Tuple of two callables: the function that is added, and the function that is subtracted."""
+        return _margin(self.eps_y, self.eps_h, self.cost)

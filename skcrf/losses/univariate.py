@@ -1,16 +1,45 @@
-"""Losses of the univariate marginals."""
+"""Losses of the node marginals, D13 section 4.2."""
 
 from abc import abstractmethod
+from numbers import Real
 
 import numpy as np
+from sklearn.utils._param_validation import Interval
 
 from skcrf.graph import sum_by_example
 from skcrf.losses._base import BaseLoss
-from skcrf.losses._pointwise import Smoothed, logistic, quadratic
+from skcrf.losses._pointwise import logistic, quadratic, smoothed_error
 
 
 class UnivariateLoss(BaseLoss):
-    """A judge of the marginal of each labelled site; hidden sites do not count."""
+    """Base class of the losses that are sums over the labelled nodes.
+
+    The loss of a node is a function of its marginal and its label. A subclass implements this function,
+    `pointwise`. Hidden nodes do not count.
+
+    See Also
+    --------
+    CliqueLoss : The same for pairs of nodes.
+
+    Examples
+    --------
+    The expected number of wrong labels, as a new loss:
+
+    >>> import numpy as np
+    >>> from skcrf.graph import Potentials, chain
+    >>> from skcrf.inference import Tree
+    >>> from skcrf.losses import UnivariateLoss
+    >>> class ExpectedErrors(UnivariateLoss):
+    ...     def pointwise(self, p, target):
+    ...         rows = np.arange(len(p))
+    ...         d_p = np.zeros_like(p)
+    ...         d_p[rows, target] = -1.0
+    ...         return 1.0 - p[rows, target], d_p
+    >>> theta = Potentials(np.zeros((3, 2)), np.zeros((1, 2, 2)))
+    >>> value, d_theta, converged = ExpectedErrors()(Tree(), chain(3), theta, np.array([0, 1, -1]))
+    >>> value.round(3)
+    array([1.])
+    """
 
     needs = frozenset({"mu"})
     tasks = frozenset({"sum"})
@@ -19,21 +48,36 @@ class UnivariateLoss(BaseLoss):
     def _evaluate(self, inference, graph, theta, y, site_weight):
         beliefs = inference.forward(graph, theta)
         weight = (y >= 0) * (1.0 if site_weight is None else site_weight)
-        value, d_mu = self._judge(beliefs.mu, np.maximum(y, 0))
+        value, d_mu = self.pointwise(beliefs.mu, np.maximum(y, 0))
         value = sum_by_example(value * weight, graph.node_example, graph)
         d_mu *= weight[:, None]
         return value, inference.backward(beliefs, d_mu=d_mu), beliefs.converged
 
     @abstractmethod
-    def _judge(self, p, target):
-        """Judge rows of probabilities (n, n_states); return the value of each row and its derivative."""
+    def pointwise(self, p, target):
+        """Compute the loss of each marginal, and its derivative.
+
+        Parameters
+        ----------
+        p : ndarray of shape (n, n_states)
+            Marginals, one per row.
+        target : ndarray of shape (n,)
+            Label of each row.
+
+        Returns
+        -------
+        value : ndarray of shape (n,)
+            Loss of each row.
+        d_p : ndarray of shape (n, n_states)
+            Derivative of each value with respect to its row; a new array.
+        """
 
 
 class UnivariateLogistic(UnivariateLoss):
     """Univariate logistic loss: minus the log of the marginal of each label, D13 section 4.2.1.
 
-    Judges the marginals that the inference really predicts, so it makes up for what inference and model get
-    wrong. Hidden sites do not count. The loss to try first.
+    Fits the marginals that the inference predicts, and so compensates for errors of the inference and of the
+    model. Hidden sites do not count. Recommended as the first loss to try.
 
     See Also
     --------
@@ -51,14 +95,15 @@ class UnivariateLogistic(UnivariateLoss):
     array([1.386])
     """
 
-    _judge = staticmethod(logistic)
+    pointwise = staticmethod(logistic)
 
 
 class UnivariateQuadratic(UnivariateLoss):
     """Univariate quadratic loss: the squared distance of each marginal from its label, D13 section 4.2.2.
 
-    No site costs more than 2, so that labels that are plainly wrong do little harm; nor does it help much to
-    make them a little less wrong, and an optimizer may get stuck. Hidden sites do not count.
+    The loss of a site is at most 2, so that wrong labels in the data have little influence. For the same
+    reason its gradient is small where predictions are far from the labels, and an optimizer may get stuck.
+    Hidden sites do not count.
 
     See Also
     --------
@@ -76,21 +121,21 @@ class UnivariateQuadratic(UnivariateLoss):
     array([1.])
     """
 
-    _judge = staticmethod(quadratic)
+    pointwise = staticmethod(quadratic)
 
 
-class SmoothedClassification(Smoothed, UnivariateLoss):
-    """Smoothed classification error: about the number of sites that are predicted wrong, D13 section 4.2.2.
+class SmoothedClassification(UnivariateLoss):
+    """Smoothed classification error: about the number of wrong predictions, D13 section 4.2.2.
 
     The sum over labelled sites of ``S(largest marginal of another label - marginal of the label)`` with the
-    smooth step ``S(t) = 1 / (1 + exp(-alpha t))``. Nearest to the accuracy that is reported in the end, and
-    not convex: an optimizer may get stuck. Hidden sites do not count.
+    smooth step ``S(t) = 1 / (1 + exp(-alpha t))``. The closest of all losses to the accuracy, and not convex:
+    an optimizer may get stuck. Hidden sites do not count.
 
     Parameters
     ----------
     alpha : float, default=15.0
-        Steepness of the step, above 0. The larger, the closer to the number of errors, and the less is
-        learned from sites that are far from being decided otherwise.
+        Steepness of the step, above 0. Larger values approximate the number of errors more closely, but
+        give smaller gradients at sites whose label has a marginal far from that of the other labels.
 
     See Also
     --------
@@ -108,3 +153,13 @@ class SmoothedClassification(Smoothed, UnivariateLoss):
     >>> value.round(3)
     array([1.])
     """
+
+    _parameter_constraints = {"alpha": [Interval(Real, 0, None, closed="neither")]}
+
+    starts_from = "univariate_logistic"  # D10 section 4: this loss is flat far from its minimum
+
+    def __init__(self, alpha=15.0):
+        self.alpha = alpha
+
+    def pointwise(self, p, target):
+        return smoothed_error(p, target, self.alpha)

@@ -1,6 +1,7 @@
-"""Optimizers, which know an objective ``w -> (value, gradient)`` and nothing else, and schedules, by name."""
+"""Optimizers and schedules, by name, and their base classes."""
 
 from skcrf.optimizers._base import BaseOptimizer
+from skcrf.optimizers._mini_batch import StepOptimizer
 from skcrf.optimizers.adam import Adam
 from skcrf.optimizers.bundle import Bundle
 from skcrf.optimizers.cccp import CCCP
@@ -19,8 +20,6 @@ OPTIMIZERS = {
 }
 SCHEDULES = {"at_once": AtOnce, "doubling": Doubling}
 
-from skcrf.optimizers._mini_batch import StepOptimizer
-
 __all__ = [
     "CCCP",
     "LBFGS",
@@ -33,5 +32,6 @@ __all__ = [
     "Bundle",
     "Doubling",
     "FrankWolfe",
+    "StepOptimizer",
     "Subgradient",
 ]

@@ -1,4 +1,4 @@
-"""The optimizer door: an objective ``w -> (value, gradient)`` goes in, the best weights come out."""
+"""Base class of the optimizers."""
 
 from abc import ABC, abstractmethod
 
@@ -6,36 +6,41 @@ from sklearn.base import BaseEstimator
 
 
 class BaseOptimizer(BaseEstimator, ABC):
-    """Base class of the optimizers.
+    """Base class of the optimizers, which know an objective and nothing else.
 
     Conventions
     -----------
-    - An objective is called with weights, one vector, and gives value and gradient there. Mini-batch
-      methods also pass the `batches` to evaluate, some of ``objective.batches``.
-    - Some methods ask more of it, by name: ``objective.training_error(w)``, the share of labels that are
-      predicted wrong; ``objective.split()``, two objectives whose difference it is, and ``objective.smooth``;
-      ``objective.not_convex_because``, which raises if it is known not to be convex;
-      ``objective.ridge`` and ``objective.share(w, batches)``, the parts of a structured SVM.
-    - ``callback(w, value)`` is called after each iteration, with ``error=`` where it is known, and returns
-      whether to stop. Methods that know what the start is worth call it before, with ``start=True``.
-      Methods that run another in each iteration call it after each one of that, too, with ``inner=True``: no
-      iteration is counted, but users see progress, and lose nothing when they interrupt.
-    - The result is that of `scipy.optimize`; where it has no success, `advice` may say what would help.
+    - ``objective(w)`` returns the value and the gradient at a weight vector; ``objective(w, batches)`` those
+      of some of ``objective.batches``.
+    - ``objective.is_smooth`` is False if the gradient is a subgradient; ``objective.not_convex_because`` is
+      None, or a clause such as "labels are hidden".
+    - ``objective.split()`` returns two objectives, both convex, whose difference is the objective. It raises
+      a ValueError with the reason if there are none.
+    - ``objective.ridge`` is the strength of the penalty of each weight, and ``objective.share(w, batches)``
+      the value and gradient of the terms of some batches in the objective, without the penalty.
+    - ``objective.training_error(w)`` is the fraction of wrong predictions, or None if it is not known.
+    - ``callback(w, value)`` is called after each iteration, with ``error=`` if the training error is known,
+      and returns whether to stop. It is called with ``start=True`` before the first iteration, if the value
+      at the start is known, and with ``inner=True`` after each iteration of an inner optimizer: neither
+      counts as an iteration, but both are reported, and kept if the user interrupts.
+    - The result is that of `scipy.optimize`. Without success, it may have the field `advice`.
+
+    A subclass implements `minimize`, and `check` if it does not minimise every objective.
     """
 
     _parameter_constraints = {}
 
-    #: Number of examples in a mini-batch; None for methods that use all.
+    #: Number of examples per mini-batch; None for optimizers that use all examples at once.
     batch_size = None
-    #: What it minimises: "any" objective, a "convex" one, a "difference" of these, or a structured "svm".
+    #: Supported objectives: "any", "convex", "difference" of convex functions, or "svm", a structured SVM.
     objectives = "any"
-    #: Whether it minimises any smooth function, such as that of the model that a fit starts from.
+    #: Whether it minimises any smooth function of the weights, such as that of the start of a fit.
     general = True
-    #: Whether it starts from the weights that it is given.
-    starts = True
+    #: Whether it starts from the given weights.
+    uses_init = True
 
     def check(self, objective):
-        """Refuse an objective that is none of those that the method is for.
+        """Raise an error if the optimizer does not support an objective.
 
         Parameters
         ----------
@@ -45,18 +50,18 @@ class BaseOptimizer(BaseEstimator, ABC):
 
     @abstractmethod
     def minimize(self, objective, w, *, max_iter, tol, callback, rng):
-        """Minimise.
+        """Minimise an objective.
 
         Parameters
         ----------
         objective : callable
             The objective.
         w : ndarray of shape (n_weights,)
-            Where to start.
+            Initial weights.
         max_iter : int
-            Iterations at most.
+            Maximal number of iterations.
         tol : float
-            When to stop; what it is compared with is the method's business.
+            Tolerance of the stopping criterion, which depends on the optimizer.
         callback : callable
             ``callback(w, value) -> bool``.
         rng : numpy.random.RandomState
@@ -67,3 +72,12 @@ class BaseOptimizer(BaseEstimator, ABC):
         result : scipy.optimize.OptimizeResult
             With `x`, `fun`, `nit`, `success` and `message`.
         """
+
+
+def check_convex(optimizer, objective):
+    """Raise an error if an objective is not convex."""
+    if objective.not_convex_because is not None:
+        raise ValueError(
+            f"objective must be convex for {type(optimizer).__name__}, got one that is not, because "
+            f"{objective.not_convex_because}. Use optimizer='auto'."
+        )

@@ -1,41 +1,38 @@
-"""The best weights of an optimizer's way."""
+"""Best weights of a run of an optimizer."""
 
 
-class Kept:
-    """The best weights so far, by error, then by value; and for how long there was no improvement.
+class BestSoFar:
+    """Best weights so far, by training error, then by value.
 
-    Parameters
+    Errors are None if they are not known. Only a decrease of value or error by more than `tol` is an
+    improvement, which resets `n_idle`.
+
+    Attributes
     ----------
-    w : ndarray of shape (n_weights,)
-        Weights to start from.
-    value, error : float
-        Objective and training error there; None for errors that are not known.
-    tol : float
-        What counts as an improvement.
+    w, value, error
+        The best weights, and their objective and training error.
+    nit : int
+        Iteration that found them; 0 for the start.
+    n_idle : int
+        Number of iterations since the last improvement.
     """
 
     def __init__(self, w, value, error, tol):
-        self.w, self.value, self.error = w, value, error
-        self.lowest = [value, value if error is None else error]
-        self.tol, self.since, self.n_offers, self.nit = tol, 0, 0, 0
+        self.w, self.value, self.error, self.nit = w, value, error, 0
+        self.n_idle = 0
+        self._tol, self._n_updates = tol, 0
+        self._lowest = [value, value if error is None else error]
 
-    def offer(self, w, value, error):
-        """Keep weights if they are better than those before.
-
-        Parameters
-        ----------
-        w : ndarray of shape (n_weights,)
-            Weights.
-        value, error : float
-            Objective and training error there.
-        """
-        self.n_offers += 1
-        self.since += 1
+    def update(self, w, value, error):
+        """Keep weights if they are better than the best so far."""
+        self._n_updates += 1
+        self.n_idle += 1
         for i, found in enumerate((value, value if error is None else error)):
-            if found < self.lowest[i] - self.tol:
-                self.lowest[i], self.since = found, 0
-        if (value if error is None else error, value) < (self._lowest_error(), self.value):
-            self.w, self.value, self.error, self.nit = w, value, error, self.n_offers
+            if found < self._lowest[i] - self._tol:
+                self._lowest[i], self.n_idle = found, 0
+        if _rank(value, error) < _rank(self.value, self.error):
+            self.w, self.value, self.error, self.nit = w, value, error, self._n_updates
 
-    def _lowest_error(self):
-        return self.value if self.error is None else self.error
+
+def _rank(value, error):
+    return value if error is None else error, value

@@ -1,4 +1,4 @@
-"""Optimizers that take one step a mini-batch."""
+"""Optimizers that take one step per mini-batch."""
 
 from abc import abstractmethod
 
@@ -8,13 +8,16 @@ from skcrf.optimizers._base import BaseOptimizer
 
 
 class StepOptimizer(BaseOptimizer):
-    """Base class of the optimizers that can also do one pass at a time, for `partial_fit`."""
+    """Base class of the optimizers that take one step per mini-batch, which `partial_fit` needs.
+
+    A subclass implements `init_state` and `step`, and `minimize` by calls of `epoch`.
+    """
 
     general = False
 
     @abstractmethod
-    def start(self, w):
-        """Make the state from which the first pass starts.
+    def init_state(self, w):
+        """Make the state before the first step.
 
         Parameters
         ----------
@@ -24,7 +27,7 @@ class StepOptimizer(BaseOptimizer):
         Returns
         -------
         state : tuple
-            What a step needs to know of those before.
+            The state, such as running means of the gradient.
         """
 
     @abstractmethod
@@ -36,9 +39,9 @@ class StepOptimizer(BaseOptimizer):
         w : ndarray of shape (n_weights,)
             Weights.
         gradient : ndarray of shape (n_weights,)
-            Gradient there, of a mini-batch.
+            Gradient of a mini-batch at these weights.
         state : tuple
-            What `start` or an earlier step gave.
+            State after the last step.
 
         Returns
         -------
@@ -48,20 +51,20 @@ class StepOptimizer(BaseOptimizer):
             New state.
         """
 
-    def judged(self, w, state):
-        """Tell the weights that count after a step.
+    def averaged(self, w, state):
+        """Return the weights to predict with after a step.
 
         Parameters
         ----------
         w : ndarray of shape (n_weights,)
-            The weights of the step.
+            Weights after the step.
         state : tuple
-            The state after it.
+            State after the step.
 
         Returns
         -------
         w : ndarray of shape (n_weights,)
-            The same, unless the method says otherwise.
+            The same weights, unless the optimizer averages.
         """
         return w
 
@@ -70,12 +73,12 @@ class StepOptimizer(BaseOptimizer):
 
         Parameters
         ----------
-        objective : Objective
+        objective : callable
             The objective.
         w : ndarray of shape (n_weights,)
             Weights.
         state : tuple
-            What `start` or an earlier pass gave.
+            State after the last step.
         rng : numpy.random.RandomState
             Shuffles the batches.
 

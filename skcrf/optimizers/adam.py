@@ -11,22 +11,22 @@ from skcrf.optimizers._mini_batch import StepOptimizer
 
 
 class Adam(StepOptimizer):
-    """Mini-batch gradient steps of adaptive size; also serves `partial_fit`.
+    """Adam: mini-batch gradient steps of adaptive size.
 
     An iteration is a pass over the training set. Stops when the mean objective of a pass has not improved
-    by more than `tol` for `patience` passes, and returns the best weights of those before and after the best
-    pass.
+    by more than `tol` for `patience` passes. Returns the better weights of those before and after the best
+    pass. Also for `partial_fit`.
 
     Parameters
     ----------
     batch_size : int, default=8
-        Number of examples in a mini-batch.
+        Number of examples per mini-batch.
     learning_rate : float, default=0.02
         Size of the steps.
     beta1, beta2 : float, default=0.9, 0.99
-        How slowly the running mean and square of the gradient forget.
+        Decay rates of the running means of the gradient and of its square.
     patience : int, default=5
-        Passes without improvement before it stops.
+        Number of passes without improvement before it stops.
 
     Examples
     --------
@@ -52,31 +52,31 @@ class Adam(StepOptimizer):
         self.patience = patience
 
     def minimize(self, objective, w, *, max_iter, tol, callback, rng):
-        state, first, around = self.start(w), w, [w]
-        best_value, since = np.inf, 0
+        state, first, candidates = self.init_state(w), w, [w]
+        best_value, n_idle = np.inf, 0
         nit, settled, message = 0, False, f"reached max_iter={max_iter}"
         while nit < max_iter and not settled:
             before = w
             w, value, state = self.epoch(objective, w, state, rng)
             nit += 1
-            since = 0 if value < best_value - tol else since + 1
+            n_idle = 0 if value < best_value - tol else n_idle + 1
             if value < best_value:
-                best_value, around = value, [before, w]
-            settled = since >= self.patience
+                best_value, candidates = value, [before, w]
+            settled = n_idle >= self.patience
             if callback(w, value):
                 message = "stopped by a callback"
                 break
-        # The value of a pass is that of weights on its way: what they are worth at its ends is to be seen.
-        best_value, best_w = min(((objective(end)[0], end) for end in around), key=itemgetter(0))
+        # The mean objective of a pass belongs to none of its weights; those at both ends are evaluated.
+        best_value, best_w = min(((objective(one)[0], one) for one in candidates), key=itemgetter(0))
         start_value = objective(first)[0]
         if settled and best_value < start_value:
             message = f"no improvement above tol={tol} in {self.patience} passes"
         elif settled:
             best_value, best_w, settled = start_value, first, False
-            message = "nothing was better than the start: is learning_rate too high?"
+            message = "no weights were better than the start; learning_rate may be too high"
         return OptimizeResult(x=best_w, fun=best_value, nit=nit, success=settled, message=message)
 
-    def start(self, w):
+    def init_state(self, w):
         return np.zeros_like(w), np.zeros_like(w), 0
 
     def step(self, w, gradient, state):

@@ -1,4 +1,4 @@
-"""The proximal bundle method."""
+"""Proximal bundle method."""
 
 from numbers import Integral
 
@@ -6,39 +6,40 @@ import numpy as np
 from scipy.optimize import OptimizeResult
 from sklearn.utils._param_validation import Interval
 
-from skcrf.optimizers._base import BaseOptimizer
+from skcrf.optimizers._base import BaseOptimizer, check_convex
 
-# What share of the decrease that was predicted is a success, and what share a great one.
+# Fractions of the predicted decrease for a serious step, and for one after which the penalty may shrink.
 _SERIOUS, _GREAT = 0.1, 0.5
-# By how much the penalty of far steps changes at most.
+# Largest factor by which the penalty changes at once.
 _FACTOR = 10.0
-# How often it is made smaller before a promise of nothing is believed.
-_DOUBTS = 4
+# Number of times the penalty is reduced before a small predicted decrease is accepted as convergence.
+_MAX_RELAXATIONS = 4
 
 
 class Bundle(BaseOptimizer):
-    """The proximal bundle method: minimises what has kinks, without a learning rate.
+    """Proximal bundle method for convex, non-smooth objectives, without a learning rate.
 
-    For convex objectives, which are nowhere below the planes that evaluations give. The next one is at the
-    minimum of the highest plane plus a penalty of far steps. Where the objective is lower there by some of
-    what the planes promised, it is the new centre; else its plane tells why not. The penalty adapts to how
-    well they do. An iteration is an evaluation. Stops when the planes promise no more than `tol`, even with a
-    penalty that is 10,000 times smaller. Of smooth objectives that takes many planes: L-BFGS is for these.
+    Each evaluation gives a plane that is nowhere above a convex objective. The next evaluation is at the
+    minimum of the maximum of all planes plus a penalty of the squared distance. If the objective decreases
+    there by a fraction of the predicted decrease, the point is the new centre; if not, its plane improves the
+    prediction. The penalty adapts to the quality of the predictions. An iteration is an evaluation. Stops
+    when the predicted decrease is at most `tol`, even with a penalty 10,000 times smaller. Smooth objectives
+    need many planes; use `LBFGS` for these.
 
-    A maximum that inference failed to find is one that it may find at other weights: of a value that is below
-    a plane, the plane is believed. So what is known not to be convex is refused: losses of marginals, and
-    hidden labels, which are seen unless examples are loaded when asked for. For the latter take `CCCP`, of
-    which this is the inner optimizer.
+    An approximate inference may miss a maximum that it finds at other weights, and so return a value below an
+    earlier plane; then the plane is used. Objectives that are known not to be convex, such as losses of
+    marginals, raise an error, and so do hidden labels, unless examples are loaded lazily. For hidden labels
+    use `CCCP`, which calls this optimizer.
 
     Parameters
     ----------
     memory : int, default=50
-        Number of planes that are kept, at least 2; those beyond are replaced by their mean.
+        Number of planes that are kept, at least 2; further planes are replaced by their mean.
 
     See Also
     --------
-    CCCP : Makes convex functions of what is none.
-    FrankWolfe : For the structured SVM, with a certificate.
+    CCCP : Minimises differences of convex functions.
+    FrankWolfe : For the structured SVM, with a duality gap.
 
     References
     ----------
@@ -62,30 +63,30 @@ class Bundle(BaseOptimizer):
         self.memory = memory
 
     def check(self, objective):
-        objective.not_convex_because
+        check_convex(self, objective)
 
     def minimize(self, objective, w, *, max_iter, tol, callback, rng):
         value, slope = objective(w)
         if np.abs(slope).max() <= tol:
             return OptimizeResult(x=w, fun=value, nit=0, success=True, message="the gradient is zero")
         planes = _Planes(value, slope, self.memory)
-        # The first step would bring an objective that is linear to zero, below which losses do not go.
+        # The first step would take a linear objective to zero, the lower bound of losses.
         penalty = _Penalty(slope @ slope / max(abs(value), tol, np.finfo(np.float64).tiny))
         nit, success, message = 0, False, f"reached max_iter={max_iter}"
         while nit < max_iter:
-            step, promised = planes.lowest(penalty.size)
-            for _ in range(_DOUBTS):
-                if promised <= tol:  # because of the penalty?
+            step, predicted = planes.minimum(penalty.size)
+            for _ in range(_MAX_RELAXATIONS):
+                if predicted <= tol:  # perhaps only because of the penalty
                     penalty.relax()
-                    step, promised = planes.lowest(penalty.size)
-            if promised <= tol:
-                success, message = True, f"no step promises more than tol={tol}"
+                    step, predicted = planes.minimum(penalty.size)
+            if predicted <= tol:
+                success, message = True, f"the predicted decrease is at most tol={tol}"
                 break
             error = planes.add(step, *objective(w + step))
-            gained = planes.value - planes.highest(step)
-            penalty.adapt(gained, promised, error)
+            decrease = planes.value - planes.maximum(step)
+            penalty.adapt(decrease, predicted, error)
             nit += 1
-            if gained >= _SERIOUS * promised:
+            if decrease >= _SERIOUS * predicted:
                 planes.move(step)
                 w = w + step
             if callback(w, planes.value):
@@ -95,29 +96,29 @@ class Bundle(BaseOptimizer):
 
 
 class _Penalty:
-    """The penalty of far steps, half of `size` times their squared length: Kiwiel's Procedure 2.2."""
+    """Penalty of distant steps, half of `size` times their squared length: Kiwiel's Procedure 2.2."""
 
     def __init__(self, size):
         self.size, self.least = size, 1e-10 * size
-        self.turn = 0  # successes in a row, or failures if below 0
+        self.turn = 0  # serious steps in a row, or minus the number of other steps in a row
 
     def relax(self):
-        """Make it smaller, where it may be what hides that the minimum is far."""
+        """Reduce the penalty."""
         self.size = max(self.size / _FACTOR, self.least)
 
-    def adapt(self, gained, promised, error):
-        """Change it by what a step gained, and how far the plane found there is below the centre."""
-        fitted = 2.0 * self.size * (1.0 - gained / promised)  # of a parabola through what was found
+    def adapt(self, decrease, predicted, error):
+        """Adapt to the decrease of a step, and to the distance of its plane below the centre."""
+        fitted = 2.0 * self.size * (1.0 - decrease / predicted)  # of a parabola through the values
         size, before = self.size, self.turn
-        if gained >= _SERIOUS * promised:
-            if gained >= _GREAT * promised and before > 0:
+        if decrease >= _SERIOUS * predicted:
+            if decrease >= _GREAT * predicted and before > 0:
                 size = fitted
             elif before > 3:
                 size = self.size / 2
             size = max(size, self.size / _FACTOR, self.least)
             self.turn = max(before + 1, 1) if size == self.size else 1
         else:
-            if (error > promised and before < -3) or error > _FACTOR * promised:
+            if (error > predicted and before < -3) or error > _FACTOR * predicted:
                 size = fitted
             size = min(max(size, self.size), _FACTOR * self.size)
             self.turn = min(before - 1, -1) if size == self.size else -1
@@ -125,43 +126,40 @@ class _Penalty:
 
 
 class _Planes:
-    """Planes below a convex function: slopes, and how far each is below the value at the centre.
+    """Planes below a convex function: slopes, and linearisation errors, the distances below the centre.
 
-    That value is where the highest plane is: an evaluation that is not exact may have found less.
+    The value at the centre is the maximum of the planes there, since evaluations may be too low.
     """
 
     def __init__(self, value, slope, memory):
         self.value, self.memory = value, memory
-        self.slopes, self.errors, self.shares = slope[None], np.zeros(1), np.ones(1)
+        self.slopes, self.errors, self.multipliers = slope[None], np.zeros(1), np.ones(1)
         self.products = self.slopes @ self.slopes.T
 
-    def lowest(self, penalty):
-        """Find the step to the minimum of the highest plane plus the penalty, and what it promises to gain.
+    def minimum(self, penalty):
+        """Find the step to the minimum of all planes plus the penalty, and the decrease that it predicts."""
+        self.multipliers = simplex_minimum(self.products / penalty, self.errors, self.multipliers)
+        step = -(self.multipliers @ self.slopes) / penalty
+        return step, penalty * (step @ step) + self.multipliers @ self.errors
 
-        The mean of planes that the dual problem asks for is near the one before.
-        """
-        self.shares = simplex_minimum(self.products / penalty, self.errors, self.shares)
-        step = -(self.shares @ self.slopes) / penalty
-        return step, penalty * (step @ step) + self.shares @ self.errors
-
-    def highest(self, step):
-        """Tell where the highest plane is, a step from the centre."""
+    def maximum(self, step):
+        """Compute the maximum of all planes, a step from the centre."""
         return self.value + np.max(self.slopes @ step - self.errors)
 
     def move(self, step):
         """Move the centre."""
-        value = self.highest(step)
+        value = self.maximum(step)
         self.errors += value - self.value - self.slopes @ step
         self.value = value
 
     def add(self, step, value, slope):
-        """Add the plane that was found a step from the centre; tell how far it is below the value there."""
+        """Add the plane of an evaluation a step from the centre; return its linearisation error."""
         if len(self.errors) >= self.memory:
             self._merge()
         error = self.value - value + slope @ step
         self.slopes = np.vstack([self.slopes, slope])
         self.errors = np.append(self.errors, error)
-        self.shares = np.append(self.shares, 0.0)
+        self.multipliers = np.append(self.multipliers, 0.0)
         self.products = np.pad(self.products, (0, 1))
         self.products[-1] = self.products[:, -1] = self.slopes @ slope
         if error < 0:
@@ -169,52 +167,52 @@ class _Planes:
         return error
 
     def _merge(self):
-        """Replace the two planes that count least by their mean."""
-        least, kept = np.split(np.argsort(self.shares), [2])
-        weights = self.shares[least] if self.shares[least].any() else np.ones(2)
+        """Replace the two planes with the smallest multipliers by their mean."""
+        least, others = np.split(np.argsort(self.multipliers), [2])
+        weights = self.multipliers[least] if self.multipliers[least].any() else np.ones(2)
         mean, error = (
             np.average(part[least], axis=0, weights=weights) for part in (self.slopes, self.errors)
         )
-        self.slopes = np.vstack([self.slopes[kept], mean])
-        self.errors = np.append(self.errors[kept], error)
-        self.shares = np.append(self.shares[kept], self.shares[least].sum())
+        self.slopes = np.vstack([self.slopes[others], mean])
+        self.errors = np.append(self.errors[others], error)
+        self.multipliers = np.append(self.multipliers[others], self.multipliers[least].sum())
         self.products = self.slopes @ self.slopes.T
 
 
 def simplex_minimum(products, linear, start, *, max_iter=500, tol=1e-3):
-    """Minimise ``x @ products @ x / 2 + linear @ x`` over shares that sum to 1, from face to face.
+    """Minimise ``x @ products @ x / 2 + linear @ x`` over the simplex by an active-set method.
 
-    Each face, where some shares are zero, has its minimum by a linear system. Steps that exchange two shares
-    would never end where slopes are of very different sizes.
+    The minimum over each face, in which some entries are zero, is the solution of a linear system. Methods
+    that exchange two entries at a time do not converge if slopes differ much in size.
 
     Parameters
     ----------
     products : ndarray of shape (n, n)
-        Positive semidefinite.
+        Positive semidefinite matrix.
     linear : ndarray of shape (n,)
         Linear part.
     start : ndarray of shape (n,)
-        Shares to start from.
+        Initial value of x, at least 0; it is scaled to the sum 1.
     max_iter : int, default=500
-        Faces at most.
+        Maximal number of faces.
     tol : float, default=1e-3
-        Stops when the value is above the minimum by no more than this share of what the shares promise,
+        Stops when the value is above the minimum by at most this fraction of
         ``x @ products @ x + linear @ x``.
 
     Returns
     -------
     x : ndarray of shape (n,)
-        Shares.
+        Entries at least 0 with the sum 1.
     """
     x = start / start.sum()
     face = x > 0
     for _ in range(max_iter):
         target = _minimum_of_face(products, linear, face)
         beyond = np.flatnonzero(face & (target <= 0))
-        if len(beyond):  # go as far as the first share that vanishes
-            ways = x[beyond] / np.maximum(x[beyond] - target[beyond], np.finfo(np.float64).tiny)
-            x = np.maximum(x + ways.min() * (target - x), 0.0)
-            x[beyond[ways.argmin()]], face[beyond[ways.argmin()]] = 0.0, False
+        if len(beyond):  # stop where the first entry becomes zero
+            lengths = x[beyond] / np.maximum(x[beyond] - target[beyond], np.finfo(np.float64).tiny)
+            x = np.maximum(x + lengths.min() * (target - x), 0.0)
+            x[beyond[lengths.argmin()]], face[beyond[lengths.argmin()]] = 0.0, False
             x /= x.sum()
             continue
         x = target / target.sum()
@@ -227,12 +225,12 @@ def simplex_minimum(products, linear, start, *, max_iter=500, tol=1e-3):
 
 
 def _minimum_of_face(products, linear, face):
-    """Minimise over shares that sum to 1, of which only those of a face are not zero, or may be below."""
+    """Minimise over vectors with the sum 1 that are zero outside of a face; entries may be negative."""
     n, within = face.sum(), products[np.ix_(face, face)]
-    apart = linear[face] - linear[face].min()  # what all have in common moves no share, but loses digits
+    apart = linear[face] - linear[face].min()  # a constant does not change the minimum, but costs digits
     size = max(within.diagonal().max(), apart.max()) or 1.0
     system = np.ones((n + 1, n + 1))
-    # Of planes that depend on one another a minimum may be anywhere: some curvature makes it one, far away.
+    # If planes are linearly dependent the minimum is not unique; a small curvature makes it so.
     system[:n, :n] = within / size + 1e-12 * np.eye(n)
     system[n, n] = 0.0
     target = np.zeros(len(linear))

@@ -1,4 +1,4 @@
-"""The concave-convex procedure."""
+"""Concave-convex procedure."""
 
 from functools import partial
 from numbers import Integral
@@ -9,41 +9,42 @@ from sklearn.utils._param_validation import Interval, StrOptions
 
 from skcrf._registry import resolve
 from skcrf.optimizers._base import BaseOptimizer
-from skcrf.optimizers._best_so_far import Kept
+from skcrf.optimizers._best_so_far import BestSoFar
 from skcrf.optimizers.bundle import Bundle
 from skcrf.optimizers.lbfgs import LBFGS
 
-# Objectives of optimizers that minimise what is convex.
+# Values of `objectives` of optimizers that minimise convex functions.
 _CONVEX = "any", "convex"
 
 
 class CCCP(BaseOptimizer):
-    """The concave-convex procedure, for losses that are differences of convex functions: P16 Algorithm 4.2.
+    """Concave-convex procedure for differences of convex functions: P16 Algorithm 4.2.
 
-    An iteration replaces what is subtracted by its tangent, which hidden labels in their present light are,
-    and minimises the rest, which is convex. No iteration makes the objective worse, where inference is exact
-    and the inner optimizer does its work. Stops when one changes it by no more than `tol`, or when neither
-    the best error nor the best objective has improved by more for `patience` iterations; without convergence
-    when `inner_iter` ended before anything better was found. With `verbose`, the iterations of the inner
-    optimizer are told too; `n_iter_` and `loss_curve_` do not know of them.
+    An iteration replaces the subtracted function by its tangent, which fixes the beliefs about hidden labels,
+    and minimises the remaining convex function by an inner optimizer. If inference is exact and the inner
+    optimizer converges, no iteration increases the objective. Stops when an iteration changes the objective
+    by at most `tol`, or when neither the best error nor the best objective has improved by more than `tol`
+    for `patience` iterations; without convergence, when `inner_iter` iterations found no better weights. With
+    `verbose`, the iterations of the inner optimizer are printed, too; `n_iter_` and `loss_curve_` do not
+    include them.
 
     Parameters
     ----------
     inner : str, BaseOptimizer or None, default=None
-        By name or as an instance, what minimises the convex function of each iteration. None is L-BFGS where
-        that function is smooth, else `Bundle`.
+        The inner optimizer, by name or as an instance. None is L-BFGS if the convex function is smooth, else
+        `Bundle`.
     inner_iter : int, default=50
-        Iterations of it at most.
+        Maximal number of iterations of the inner optimizer.
     best : {"error", "last"} or None, default=None
-        Which weights are kept: those of the least training error with the inference of `predict`, the start
-        among them, or the last. None is "error" where the convex function has kinks: there an inference that
-        is not exact may find too low an objective. Else it is those of the lowest objective.
+        Which weights are kept: those of the lowest training error with the inference of `predict`, including
+        the start, or the last. None is "error" if the convex function is not smooth, since an approximate
+        inference may then underestimate the objective; else it is the lowest objective.
     patience : int, default=5
-        Iterations without improvement before it stops.
+        Number of iterations without improvement before it stops.
 
     See Also
     --------
-    Subgradient : Steps on the whole.
+    Subgradient : Steps along the gradient of the whole objective.
 
     Examples
     --------
@@ -72,83 +73,97 @@ class CCCP(BaseOptimizer):
 
     @property
     def batch_size(self):
-        """Number of examples in a mini-batch; None for methods that use all."""
-        return None if self.inner is None else self._chosen().batch_size
+        """Number of examples per mini-batch; None if the inner optimizer uses all examples at once."""
+        return None if self.inner is None else self._inner_optimizer().batch_size
 
-    def _chosen(self):
-        from skcrf.optimizers import OPTIMIZERS  # known once all methods are
+    def _inner_optimizer(self):
+        from skcrf.optimizers import OPTIMIZERS  # not complete while this module is imported
 
         inner = resolve(OPTIMIZERS, self.inner, name="inner")
         if inner.objectives not in _CONVEX:
             able = sorted(name for name, method in OPTIMIZERS.items() if method.objectives in _CONVEX)
-            raise ValueError(f"inner={self.inner!r} is not for any convex function: take one of {able}.")
+            raise ValueError(
+                f"inner must be an optimizer for convex objectives, got {self.inner!r}. Use one of {able}."
+            )
         return inner
 
     def check(self, objective):
         objective.split()
         if self.inner is not None:
-            self._chosen()
+            self._inner_optimizer()
 
     def minimize(self, objective, w, *, max_iter, tol, callback, rng):
         convex, concave = objective.split()
-        suited = LBFGS() if convex.is_smooth else Bundle()
-        inner = suited if self.inner is None else self._chosen()
-        judged = self.best == "error" or (self.best is None and not convex.is_smooth)
-        error_of = getattr(objective, "training_error", _unknown) if judged else _unknown
+        inner = (
+            self._inner_optimizer() if self.inner is not None else LBFGS() if convex.is_smooth else Bundle()
+        )
+        by_error = self.best == "error" or (self.best is None and not convex.is_smooth)
+        training_error = objective.training_error if by_error else _unknown_error
         value, nit, done, success = objective(w)[0], 0, False, False
-        kept, message, advice = Kept(w, value, error_of(w), tol), f"reached max_iter={max_iter}", None
-        callback(w, value, error=kept.error, start=True)
-        how = {"max_iter": self.inner_iter, "tol": tol, "rng": rng}
+        best, message, advice = (
+            BestSoFar(w, value, training_error(w), tol),
+            f"reached max_iter={max_iter}",
+            None,
+        )
+        callback(w, value, error=best.error, start=True)
+        options = {"max_iter": self.inner_iter, "tol": tol, "rng": rng}
         while nit < max_iter and not done:
-            descend = partial(inner.minimize, _Tangent(convex, w, *concave(w)), w, **how)
-            found, after, error = self._judged(descend, objective, error_of, callback)
-            # To stay for want of iterations is no sign of a minimum, and another iteration would be the same.
-            idle = not found.success and found.nit >= self.inner_iter and np.array_equal(found.x, w)
-            # Where inference is not exact it is the inner optimizer that knows best, not the value.
+            descend = partial(inner.minimize, _Tangent(convex, w, *concave(w)), w, **options)
+            found, after, error = _evaluated(descend, objective, training_error, callback)
+            # Without enough iterations the same weights are no minimum, and another iteration would repeat
+            # this.
+            stuck = not found.success and found.nit >= self.inner_iter and np.array_equal(found.x, w)
+            # The weights are always updated, since the value of an approximate inference may be too low.
             before, value, w = value, after, found.x
             nit += 1
-            kept.offer(w, value, error)
-            if idle:
-                done, message = True, f"inner_iter={self.inner_iter} ended before anything better was found"
-                advice = "raise inner_iter of CCCP, or start elsewhere: init="
+            best.update(w, value, error)
+            if stuck:
+                done, message = (
+                    True,
+                    f"no better weights were found in inner_iter={self.inner_iter} iterations",
+                )
+                advice = "increase inner_iter of CCCP, or use another init"
             elif abs(before - value) <= tol:
-                done, success, message = True, True, f"the last iteration brought no more than tol={tol}"
-            elif kept.since >= self.patience:
+                done, success, message = True, True, f"the last change of the objective is at most tol={tol}"
+            elif best.n_idle >= self.patience:
                 done, success = True, True
                 message = f"no improvement above tol={tol} in {self.patience} iterations"
             if callback(w, value, error=error):
                 done, success, message = True, False, "stopped by a callback"
-        x, value = (w, value) if self.best == "last" else (kept.w, kept.value)
+        x, value = (w, value) if self.best == "last" else (best.w, best.value)
         return OptimizeResult(x=x, fun=value, nit=nit, success=success, message=message, advice=advice)
 
-    def _judged(self, descend, objective, error_of, callback):
-        """Minimise the convex function of an iteration; tell what was found, its objective and its error."""
-        latest = None
 
-        def inside(w, value, error=None, start=False):
-            # No tangent is above what it touches: the objective is not above this value, where inference is
-            # exact, so that weights which are better here are better.
-            nonlocal latest
-            latest = w, value
-            return False if start else callback(w, value, inner=True)
-
-        try:
-            found = descend(callback=inside)
-            latest = found.x, found.fun
-            return found, objective(found.x)[0], error_of(found.x)
-        except KeyboardInterrupt:
-            error = None if latest is None else error_of(latest[0])
-            if error is not None:  # where weights are judged by errors, so is what it found
-                callback(*latest, error=error, start=True)
-            raise
-
-
-def _unknown(w):
+def _unknown_error(w):
     return None
 
 
+def _evaluated(descend, objective, training_error, callback):
+    """Run the inner optimizer; return its result, and the objective and the training error there."""
+    latest = None
+
+    def on_iteration(w, value, error=None, start=False):
+        # The convex function minus the tangent is an upper bound of the objective if inference is exact, so
+        # that its values can be compared with those of the objective.
+        nonlocal latest
+        latest = w, value
+        return False if start else callback(w, value, inner=True)
+
+    try:
+        found = descend(callback=on_iteration)
+        latest = found.x, found.fun
+        return found, objective(found.x)[0], training_error(found.x)
+    except KeyboardInterrupt:
+        error = None if latest is None else training_error(latest[0])
+        if error is not None:  # weights are compared by their errors
+            callback(*latest, error=error, start=True)
+        raise
+
+
 class _Tangent:
-    """A convex objective minus the tangent of another."""
+    """Convex objective minus the tangent of another."""
+
+    not_convex_because = None
 
     def __init__(self, convex, at, value, slope):
         self.convex = convex
@@ -158,6 +173,13 @@ class _Tangent:
     @property
     def batches(self):
         return self.convex.batches
+
+    @property
+    def is_smooth(self):
+        return self.convex.is_smooth
+
+    def training_error(self, w):
+        return None
 
     def __call__(self, w, *batches):
         value, gradient = self.convex(w, *batches)

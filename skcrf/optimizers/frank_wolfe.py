@@ -1,4 +1,4 @@
-"""Block-coordinate Frank-Wolfe."""
+"""Block-coordinate Frank-Wolfe method."""
 
 from numbers import Integral
 
@@ -6,25 +6,26 @@ import numpy as np
 from scipy.optimize import OptimizeResult
 from sklearn.utils._param_validation import Interval
 
-from skcrf.optimizers._base import BaseOptimizer
+from skcrf.optimizers._base import BaseOptimizer, check_convex
 
 
 class FrankWolfe(BaseOptimizer):
-    """Block-coordinate Frank-Wolfe for the structured SVM: steps of the best size, and a certificate.
+    """Block-coordinate Frank-Wolfe method for the structured SVM, without a learning rate.
 
-    For loss "hinge", a model that is linear in its weights, and a ridge on all of them, which is
-    ``fit_intercept=False``, with a constant among the features where one is needed. An iteration is a pass
-    over the training set, in which each block of examples moves towards its most violated labels as far as is
-    best for the dual problem. Stops when the duality gap, by which the objective is above its minimum at most
-    where inference is exact, is `tol` or less. Starts from zeros, whatever `init` and `warm_start` are. Keeps
-    weights for each block.
+    For ``loss="hinge"``, a model that is linear in its weights, and a penalty on all weights, which takes
+    ``fit_intercept=False``; a constant feature can replace the intercept. An iteration is a pass over the
+    training set, in which each block of examples takes the optimal step of the dual problem towards its most
+    violating labels. Stops when the duality gap is at most `tol`. If inference is exact, the gap is an upper
+    bound of the distance to the minimum. Starts from zeros, whatever `init` and `warm_start` are. Stores one
+    weight vector per block.
 
     Parameters
     ----------
     batch_size : int, default=1
-        Number of examples in a block.
+        Number of examples per block.
     average : bool, default=False
-        Whether the mean of all weights so far, later ones counting more, is judged in place of the last.
+        Whether to use the mean of the weights of all steps, with larger weight on later ones, in place of the
+        last weights.
 
     Attributes
     ----------
@@ -56,19 +57,31 @@ class FrankWolfe(BaseOptimizer):
 
     objectives = "svm"
     general = False
-    starts = False
+    uses_init = False
 
     def __init__(self, batch_size=1, average=False):
         self.batch_size = batch_size
         self.average = average
 
     def check(self, objective):
-        objective.ridge
+        check_convex(self, objective)
+        if objective.is_smooth:
+            raise ValueError(
+                "objective must be that of a structured SVM for FrankWolfe, got a smooth one. "
+                "Use optimizer='auto'."
+            )
+        n_free = np.count_nonzero(objective.ridge <= 0)
+        if n_free:
+            raise ValueError(
+                f"objective must penalise every weight for FrankWolfe, got no penalty on {n_free} of "
+                f"{len(objective.ridge)} weights. Use alpha above 0 and fit_intercept=False, with a constant "
+                "feature, or optimizer='auto'."
+            )
 
     def minimize(self, objective, w, *, max_iter, tol, callback, rng):
         ridge, n_blocks = objective.ridge, len(objective.batches)
-        # The dual problem: every block has a mean of the slopes of its pieces, in the shape of weights, and
-        # of their constants, what labels cost. The weights are the sum of the first.
+        # Dual variables: each block has a convex combination of its linear functions, with a slope, scaled to
+        # weights, and a constant, the cost of labels. The weights are the sum of the scaled slopes.
         w_of, constant_of = np.zeros((n_blocks, len(w))), np.zeros(n_blocks)
         w, constant, step = np.zeros_like(w), 0.0, 0
         mean, mean_constant = w.copy(), 0.0
@@ -79,25 +92,28 @@ class FrankWolfe(BaseOptimizer):
                 value, gradient = objective.share(w, [objective.batches[block]])
                 d_w = -gradient / ridge - w_of[block]
                 d_constant = value - w @ gradient - constant_of[block]
-                curvature = d_w @ (ridge * d_w)
-                gain = d_constant - w @ (ridge * d_w)
-                size = float(np.clip(gain / curvature, 0.0, 1.0)) if curvature > 0 else float(gain > 0)
+                size = _step_size(d_w @ (ridge * d_w), d_constant - w @ (ridge * d_w))
                 w_of[block] += size * d_w
                 constant_of[block] += size * d_constant
                 w, constant, step = w + size * d_w, constant + size * d_constant, step + 1
                 mean += 2.0 / (step + 1) * (w - mean)
                 mean_constant += 2.0 / (step + 1) * (constant - mean_constant)
             nit += 1
-            judged, of_judged = (mean.copy(), mean_constant) if self.average else (w, constant)
-            value, _ = objective(judged)
-            self.gap_ = value - (of_judged - 0.5 * judged @ (ridge * judged))
+            candidate, of_candidate = (mean.copy(), mean_constant) if self.average else (w, constant)
+            value, _ = objective(candidate)
+            self.gap_ = value - (of_candidate - 0.5 * candidate @ (ridge * candidate))
             success = bool(self.gap_ <= tol)
             message = f"tol={tol} was reached" if success else message
             if value <= best.fun:
-                best = OptimizeResult(x=judged, fun=value)
-            if callback(judged, value):
+                best = OptimizeResult(x=candidate, fun=value)
+            if callback(candidate, value):
                 success, message = False, "stopped by a callback"
                 break
         if nit:
             message += f", at a duality gap of {self.gap_:.1g}"
         return OptimizeResult(x=best.x, fun=best.fun, nit=nit, success=success, message=message)
+
+
+def _step_size(curvature, slope):
+    """Maximise the dual objective, ``slope * size - curvature / 2 * size ** 2``, over sizes from 0 to 1."""
+    return float(np.clip(slope / curvature, 0.0, 1.0)) if curvature > 0 else float(slope > 0)

@@ -9,21 +9,21 @@ from sklearn.utils._param_validation import Interval
 
 from skcrf.optimizers._base import BaseOptimizer
 
-# How SciPy says that it stopped because of its steps: no progress (0), or a failed line search (2).
+# Status codes of SciPy after a bad search direction: no progress (0), or a failed line search (2).
 _BAD_DIRECTION = (0, 2)
 
 
 class LBFGS(BaseOptimizer):
-    """L-BFGS, started afresh when it stops on a bad search direction (D13 section 8.4).
+    """L-BFGS, restarted after a bad search direction (D13 section 8.4).
 
-    Stops when no entry of the gradient is larger than `tol`, or when a fresh start brings nothing.
+    Stops when no entry of the gradient is larger than `tol`, or when a restart brings no progress.
 
     Parameters
     ----------
     memory : int, default=10
         Number of corrections that approximate the Hessian.
     max_restarts : int, default=5
-        How often to start afresh at most.
+        Maximal number of restarts.
 
     Examples
     --------
@@ -61,14 +61,14 @@ class LBFGS(BaseOptimizer):
             nit += result.nit
             w = result.x
             flat = np.abs(result.jac).max() <= tol
-            # A bad direction ends in a line search that fails, or in steps too small to count. If a
-            # fresh start does not get further, there is nothing to gain.
+            # After a bad direction the line search fails, or the steps are too small. If a restart makes
+            # no progress, another one will not either.
             stuck = result.nit == 0 or fun - result.fun <= ftol * max(1.0, abs(result.fun))
             if flat or stuck or nit >= max_iter or result.status not in _BAD_DIRECTION:
                 break
             fun = result.fun
-        # At a minimum to the last digit no step lowers the value. Far from a gradient of zero there are other
-        # reasons: features of very different sizes, or a gradient that is not quite that of the value.
+        # At the minimum, up to rounding, no step lowers the value. If the gradient is not small, there are
+        # other reasons: features of very different scales, or a gradient that is only approximate.
         largest = np.abs(result.jac).max()
         floor = 10 * np.sqrt(np.finfo(np.float64).eps) * max(1.0, abs(result.fun))
         success, message = bool(flat or (stuck and largest <= floor)), result.message

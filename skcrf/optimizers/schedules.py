@@ -1,4 +1,4 @@
-"""Schedules: what an optimizer sees of the training set, and for how long."""
+"""Schedules: the number of training examples and iterations in each stage of a fit."""
 
 from abc import ABC, abstractmethod
 from numbers import Integral
@@ -8,20 +8,20 @@ from sklearn.utils._param_validation import Interval
 
 
 class BaseSchedule(BaseEstimator, ABC):
-    """Base class of the schedules: what an optimizer sees of the training set, and for how long."""
+    """Base class of the schedules: the number of examples and iterations in each stage of a fit."""
 
     _parameter_constraints = {}
 
     @abstractmethod
     def stages(self, n_examples, max_iter):
-        """Plan the fit.
+        """Plan the stages of a fit.
 
         Parameters
         ----------
         n_examples : int
             Number of training examples.
         max_iter : int
-            Iterations of the first stage at most.
+            Maximal number of iterations of the first stage.
 
         Returns
         -------
@@ -45,9 +45,9 @@ class AtOnce(BaseSchedule):
 
 
 class Doubling(BaseSchedule):
-    """A few examples first, then twice as many for half as many iterations, and so on (D13 section 8.4).
+    """Doubling the number of examples and halving the number of iterations in each stage (D13 section 8.4).
 
-    Most of the way to the optimum is made on a small part of the training set, which is drawn at random.
+    Most of the progress is made on a small random part of the training set.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Subgradient steps."""
+"""Subgradient method."""
 
 from numbers import Integral, Real
 
@@ -6,38 +6,38 @@ import numpy as np
 from scipy.optimize import OptimizeResult
 from sklearn.utils._param_validation import Interval, StrOptions
 
-from skcrf.optimizers._best_so_far import Kept
+from skcrf.optimizers._best_so_far import BestSoFar
 from skcrf.optimizers._mini_batch import StepOptimizer
 
 
 class Subgradient(StepOptimizer):
-    """Steps along the gradient, fixed or shorter and shorter, which keep the best weights: K05 section 7.2.
+    """Subgradient method with fixed or decreasing steps, which keeps the best weights: K05 section 7.2.
 
-    For losses with kinks, and for gradients that are approximate. Such steps of
-    a fixed size end in a limit cycle, of which `loss_curve_` and `train_error_curve_` show the turns. The
-    weights that are kept are the best of the way, by the training error with the inference of `predict`.
-    An iteration is a pass over the training set. Stops when neither the best error nor the best objective has
-    improved by more than `tol` for `patience` iterations, or when no entry of the gradient is larger.
+    For non-smooth losses and for approximate gradients. Steps of a fixed size end in a limit cycle, which
+    `loss_curve_` and `train_error_curve_` show; the best weights of all iterations are kept, by default those
+    with the lowest training error with the inference of `predict`. An iteration is a pass over the training
+    set. Stops when neither the best error nor the best objective has improved by more than `tol` for
+    `patience` iterations, or when no entry of the gradient is larger than `tol`.
 
     Parameters
     ----------
     learning_rate : float, default=1.0
-        Size of the first step. Which is right differs by a factor of ten and more from loss to loss: if
-        `train_error_curve_` hardly falls, it may be too short or too long. `Bundle` needs none.
+        Size of the first step. The best value differs by a factor of ten and more between losses: if
+        `train_error_curve_` hardly decreases, it may be too small or too large. `Bundle` needs none.
     decay : float, default=0.5
         Step number t has the size ``learning_rate / t ** decay``; 0 for a fixed size.
     average : bool, default=False
-        Whether the mean of all weights so far, later ones counting more, is judged and kept in place of the
-        last.
+        Whether to use the mean of the weights of all steps, with larger weight on later ones, in place of the
+        last weights.
     best : {"error", "value", "last"}, default="error"
-        Which weights are kept: those of the least training error, of the lowest objective, or the last. For
-        the error, which does not know class weights, every iteration has a prediction. Where errors are not
-        known, "error" means "value".
+        Which weights are kept: those of the lowest training error, of the lowest objective, or the last. The
+        error takes one prediction per iteration, and ignores class weights. If errors are not known,
+        "error" means "value".
     batch_size : int or None, default=None
-        Number of examples in a mini-batch; None for all, one step an iteration. With mini-batches the
-        objective of an iteration is the mean on the way.
+        Number of examples per mini-batch; None for all, with one step per iteration. With mini-batches the
+        objective of an iteration is the mean over its steps.
     patience : int, default=20
-        Iterations without improvement before it stops.
+        Number of iterations without improvement before it stops.
 
     See Also
     --------
@@ -73,39 +73,42 @@ class Subgradient(StepOptimizer):
         self.patience = patience
 
     def minimize(self, objective, w, *, max_iter, tol, callback, rng):
-        error_of = getattr(objective, "training_error", None) if self.best == "error" else None
+        def training_error(w):
+            return objective.training_error(w) if self.best == "error" else None
+
         value, gradient = objective(w)
-        kept = Kept(w, value, None if error_of is None else error_of(w), tol)
-        callback(w, value, error=kept.error, start=True)
+        best = BestSoFar(w, value, training_error(w), tol)
+        callback(w, value, error=best.error, start=True)
         if np.abs(gradient).max() <= tol:
             return OptimizeResult(x=w, fun=value, nit=0, success=True, message="the gradient is zero")
-        state, nit, success = self.start(w), 0, False
+        state, nit, success = self.init_state(w), 0, False
         message = f"reached max_iter={max_iter}"
         while nit < max_iter and not success:
             w, value, state = self.epoch(objective, w, state, rng)
             nit += 1
-            judged = self.judged(w, state)
+            candidate = self.averaged(w, state)
             if self.batch_size is None:
-                value, gradient = objective(judged)
+                value, gradient = objective(candidate)
                 success = bool(np.abs(gradient).max() <= tol)
-            error = None if error_of is None else error_of(judged)
-            kept.offer(judged, value, error)
+            error = training_error(candidate)
+            best.update(candidate, value, error)
             if success:
                 message = f"no entry of the gradient is above tol={tol}"
-            elif kept.since >= self.patience:
+            elif best.n_idle >= self.patience:
                 success, message = True, f"no improvement above tol={tol} in {self.patience} iterations"
-            if callback(judged, value, error=error):
+            if callback(candidate, value, error=error):
                 success, message = False, "stopped by a callback"
                 break
-        if success and kept.nit == 0 and self.best != "last":
-            success, message = False, "nothing was better than the start: is learning_rate too high?"
-        x, value = (judged, value) if self.best == "last" else (kept.w, kept.value)
+        if success and best.nit == 0 and self.best != "last":
+            success = False
+            message = "no weights were better than the start; learning_rate may be too high"
+        x, value = (candidate, value) if self.best == "last" else (best.w, best.value)
         return OptimizeResult(x=x, fun=value, nit=nit, success=success, message=message)
 
-    def judged(self, w, state):
+    def averaged(self, w, state):
         return state[1] if self.average else w
 
-    def start(self, w):
+    def init_state(self, w):
         return 0, np.zeros_like(w)
 
     def step(self, w, gradient, state):

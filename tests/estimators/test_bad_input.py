@@ -361,14 +361,17 @@ LATE = {
     ),
     "too large patches": (
         est(loss=PatchPseudolikelihood(size=20), classes=[*range(20)]),
-        r"A patch of 20 nodes with 20 labels takes 20 \* 20\*\*5 = 64000000 steps.*take a smaller size",
+        r"got 20 nodes with 20 labels, 20 \* 20\*\*5 = 64000000 steps\. Use a smaller size",
     ),
-    "no fixed point": (est(gradient=Backprop(mode="fixed_point")), "TRW has tol=0"),
-    "nothing to perturb": (est(gradient="perturbation"), "Perturbation needs.*converges, but TRW has tol=0"),
-    "nothing implicit": (est(gradient="implicit"), "Implicit needs.*converges, but TRW has tol=0"),
+    "no fixed point": (est(gradient=Backprop(mode="fixed_point")), "TRW with tol=0"),
+    "nothing to perturb": (
+        est(gradient="perturbation"),
+        "must converge for Perturbation, got TRW with tol=0",
+    ),
+    "nothing implicit": (est(gradient="implicit"), "must converge for Implicit, got TRW with tol=0"),
     "no curvature": (
         est(inference="bruteforce", gradient="implicit"),
-        "Implicit needs the curvature of an objective, which BruteForce does not tell",
+        "must have a curvature for Implicit, got BruteForce",
     ),
 }
 
@@ -391,6 +394,6 @@ def test_what_is_refused_late_loses_nothing_either(case):
 
 def test_truncated_inference_cannot_be_differentiated_at_a_fixed_point():
     bad = est(gradient=Backprop(mode="fixed_point"))
-    with pytest.raises(ValueError, match=r"TRW has tol=0: give it a tol above 0"):
+    with pytest.raises(ValueError, match=r"TRW with tol=0\. Set its tol above 0"):
         bad.fit(X, Y)
     clone(bad).set_params(inference=TRW(max_iter=200, tol=1e-6)).fit(X, Y)

@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 import zoo
 from joblib import dump, load, parallel_config
+from loss_definitions import OF_ONE_CONFIGURATION
 from sklearn.base import clone
 from sklearn.callback import ProgressBar, ScoringMonitor
 from sklearn.datasets import load_iris
@@ -70,10 +71,10 @@ def cost_of_a_site(loss, probability):
 LOG_LOSSES = [loss for loss in LOSSES if np.isclose(cost_of_a_site(loss, 0.2), -np.log(0.2))]
 
 
-@pytest.mark.parametrize("loss", [loss for loss in LOSSES if not LOSSES[loss].rounds])
+@pytest.mark.parametrize("loss", [loss for loss in LOSSES if loss not in OF_ONE_CONFIGURATION])
 def test_loss_of_one_site(loss):
     """Minus the log of the probability, unless its name or a margin says otherwise."""
-    other = re.search("quadratic|smoothed", loss) or LOSSES[loss].site_costs
+    other = re.search("quadratic|smoothed", loss) or "cost" in LOSSES[loss]().get_params()
     assert (loss in LOG_LOSSES) == (not other)
     assert 0 <= cost_of_a_site(loss, 0.9) < cost_of_a_site(loss, 0.2)
 
@@ -220,7 +221,7 @@ def test_string_labels(images):
 
 #: Steps along subgradients do not end by themselves.
 ENDLESS = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-KINKS = {loss for loss in LOSSES if LOSSES[loss]().subgradient}
+KINKS = {loss for loss in LOSSES if not LOSSES[loss]().is_smooth}
 
 
 @pytest.mark.parametrize(
@@ -228,7 +229,7 @@ KINKS = {loss for loss in LOSSES if LOSSES[loss]().subgradient}
     [
         pytest.param(loss, marks=[ENDLESS] if loss in KINKS else [])
         for loss in LOSSES
-        if LOSSES[loss].hidden_labels
+        if LOSSES[loss].takes_hidden_labels
     ],
 )
 def test_hidden_labels_in_all_their_forms(images, loss, seed):
@@ -348,7 +349,7 @@ def test_contrast_is_the_norm_of_the_difference(images):
 
 
 @pytest.mark.parametrize("name", zoo.LEARNING)
-@pytest.mark.parametrize("loss", [loss for loss in LOSSES if not LOSSES[loss]().subgradient])
+@pytest.mark.parametrize("loss", [loss for loss in LOSSES if LOSSES[loss]().is_smooth])
 def test_every_inference_learns_with_every_loss(name, loss):
     # Chains as images of one row, so that all methods apply.
     X, Y = make_potts(n_images=8, shape=(1, 6), n_classes=2, coupling=1.0, signal=0.5, random_state=1)

@@ -1,116 +1,33 @@
-"""Every way of differentiating every inference is held to differences."""
-
-from itertools import product
-from typing import NamedTuple
+"""Every strategy and mode with every inference against finite differences."""
 
 import numpy as np
 import pytest
 import reference
 import zoo
-from derivatives import check_gradient, numerical_gradient
+from derivatives import (
+    KINDS,
+    check_backward,
+    check_gradient,
+    draw_cotangent,
+    maker,
+    numerical_gradient,
+    value_of,
+)
 from numba import config
 from numpy.testing import assert_allclose, assert_array_equal
 
-from skcrf.gradients import GRADIENTS
-from skcrf.graph import Potentials, pack, sum_by_edge, sum_by_example, sum_by_table
-from skcrf.inference import INFERENCE
+from skcrf.graph import Potentials, pack, sum_by_table
 
 ITERATIVE = {name: cls for name, cls in zoo.LEARNING.items() if "max_iter" in cls().get_params()}
 FIXED_POINT = {"max_iter": 3000, "tol": 1e-13}
 #: Too large for differences in plain Python, which is a hundred times slower than compiled kernels.
 LARGER = () if config.DISABLE_JIT else ("lattice_2x2_diagonal",)
-#: Factors that are iterated to a fixed point for each difference.
+#: Factor graph that is iterated to a fixed point for each difference.
 BATCH = "triple" if config.DISABLE_JIT else "everything"
 
 
-class Cotangent(NamedTuple):
-    """The derivative of some value with respect to beliefs."""
-
-    d_mu: np.ndarray | None = None
-    d_edge_mu: np.ndarray | None = None
-    d_log_z: np.ndarray | None = None
-
-
-#: Which beliefs the value depends on.
-KINDS = {
-    "mu": {"d_mu"},
-    "edge_mu": {"d_edge_mu"},
-    "log_z": {"d_log_z"},
-    "mu_and_log_z": {"d_mu", "d_log_z"},
-    "all": {"d_mu", "d_edge_mu", "d_log_z"},
-}
-
-
-def draw_cotangent(graph, n_states, rng, kind="all"):
-    unary, _ = zoo.shapes(graph, n_states)
-    edges = (
-        (graph.belief_rows[-1], n_states, n_states) if graph.layout == "pairwise" else graph.belief_rows[-1]
-    )
-    drawn = Cotangent(rng.normal(size=unary), rng.normal(size=edges), rng.normal(size=graph.n_examples))
-    return Cotangent(**{name: getattr(drawn, name) for name in KINDS[kind]})
-
-
-def inferred_once(inference_for):
-    """Make `beliefs_of(graph, theta)` for differences of several values, which move theta alike."""
-    known = []
-
-    def beliefs_of(graph, theta):
-        if not known:
-            known.append((theta, inference_for(graph).forward(graph, theta, edges=True)))
-        asked, beliefs = known[0]
-        assert all(np.array_equal(one, other) for one, other in zip(asked, theta, strict=True))
-        return beliefs
-
-    return beliefs_of
-
-
-def value_of(cotangent, beliefs_of):
-    """Make the value whose derivative with respect to the beliefs is the cotangent."""
-
-    def value(graph, theta):
-        beliefs = beliefs_of(graph, theta)
-        total = np.zeros(graph.n_examples)
-        if cotangent.d_mu is not None:
-            terms = np.resize(cotangent.d_mu, beliefs.mu.shape) * beliefs.mu
-            total += sum_by_example(terms.sum(axis=1), graph.node_example, graph)
-        if cotangent.d_edge_mu is not None and graph.n_edges:
-            terms = np.resize(cotangent.d_edge_mu, beliefs.edge_mu.shape) * beliefs.edge_mu
-            total += sum_by_example(sum_by_edge(graph, terms), graph.edge_example, graph)
-        if cotangent.d_log_z is not None:
-            total += np.resize(cotangent.d_log_z, graph.n_examples) * beliefs.log_z
-        return total
-
-    return value
-
-
-def maker(cls, **parameters):
-    """Make `inference_for(graph)`; an array is one value an edge, repeated for many copies of a graph."""
-
-    def inference_for(graph):
-        repeated = {
-            name: np.resize(value, graph.n_edges) if isinstance(value, np.ndarray) else value
-            for name, value in parameters.items()
-        }
-        return zoo.build(cls, **repeated)
-
-    return inference_for
-
-
-def check(
-    inference_for, graph, theta, *cotangents, tape=True, wrap=lambda inference: inference, **tolerances
-):
-    """Hold `backward` of each cotangent to differences of `forward`."""
-    inference, beliefs_of = wrap(inference_for(graph)), inferred_once(inference_for)
-    beliefs = inference.forward(graph, theta, edges=True, tape=tape)
-    assert beliefs.converged.all()
-    for cotangent in cotangents:
-        gradient = inference.backward(beliefs, **cotangent._asdict())
-        with zoo.case([name for name, value in cotangent._asdict().items() if value is not None]):
-            check_gradient(gradient, value_of(cotangent, beliefs_of), graph, theta, **tolerances)
-
-
 def variants(methods):
-    """Every setting of parameters that changes an iteration."""
+    """List all settings of parameters that change an iteration."""
     rho = np.array([0.9, 0.55, 0.7, 1.0, 0.35])
     settings = [{"damping": 0.3}, {"rho": 0.5}, {"rho": 1.0}, {"rho": rho}, {"rho": rho, "damping": 0.4}]
     return [
@@ -122,7 +39,7 @@ def variants(methods):
 
 
 def sized(parameters, graph):
-    """Cut arrays to one value an edge."""
+    """Cut arrays to one value per edge."""
     return {
         name: value[: graph.n_edges] if isinstance(value, np.ndarray) else value
         for name, value in parameters.items()
@@ -133,7 +50,7 @@ def some(*titles):
     return {title: zoo.ALL[title] for title in titles}
 
 
-# The checker itself
+# Derivative checker
 
 
 def test_checker_finds_the_derivative_of_enumeration(seed):
@@ -164,7 +81,7 @@ def test_checker_is_of_fourth_order():
     assert 15 < error[1] / error[0] < 17
 
 
-# Truncated: the derivative of the very iterations that were done
+# Truncated inference: the derivative of the iterations that were done
 
 
 @pytest.mark.parametrize("max_iter", [1, 3])
@@ -172,39 +89,41 @@ def test_checker_is_of_fourth_order():
     "cls, graph",
     zoo.askable(zoo.LEARNING, some("single", "lonely", "star_tied", "cycle_tied", "lattice_2x2", "overlap")),
 )
-def test_truncated(cls, graph, max_iter, seed):
+def test_gradient_of_truncated_inference(cls, graph, max_iter, seed):
     if max_iter > 1 and "max_iter" not in cls().get_params():
         return
     rng = np.random.default_rng(seed)
     theta = zoo.normal(graph, 2, rng)
     kinds = (draw_cotangent(graph, 2, rng, kind) for kind in KINDS)
-    check(maker(cls, max_iter=max_iter), graph, theta, *kinds)
+    check_backward(maker(cls, max_iter=max_iter), graph, theta, *kinds)
 
 
 @pytest.mark.parametrize(
     "cls, graph",
     zoo.askable(zoo.LEARNING, zoo.EVERY_SINGLE | some("chains", "lattices_untied") | zoo.EVERY_FACTOR),
 )
-def test_truncated_on_every_graph(cls, graph, seed):
+def test_gradient_of_truncated_inference_on_every_graph(cls, graph, seed):
     rng = np.random.default_rng(seed)
     theta = zoo.normal(graph, 2, rng)
-    check(maker(cls, max_iter=2), graph, theta, draw_cotangent(graph, 2, rng))
+    check_backward(maker(cls, max_iter=2), graph, theta, draw_cotangent(graph, 2, rng))
 
 
 @pytest.mark.parametrize("cls, graph", zoo.askable(zoo.LEARNING, some("lonely", "cycle_tied", *LARGER)))
-def test_truncated_with_three_states_and_strong_tables(cls, graph, seed):
+def test_gradient_of_truncated_inference_with_strong_tables(cls, graph, seed):
     rng = np.random.default_rng(seed)
     theta = zoo.normal(graph, 3, rng, strength=3.0)
-    check(maker(cls, max_iter=2), graph, theta, draw_cotangent(graph, 3, rng))
+    check_backward(maker(cls, max_iter=2), graph, theta, draw_cotangent(graph, 3, rng))
 
 
 @pytest.mark.parametrize("title", ["cycle_tied", "bridge", "lattice_2x2"])
 @pytest.mark.parametrize("cls, parameters", variants(ITERATIVE))
-def test_truncated_with_other_parameters(cls, parameters, title, seed):
+def test_gradient_of_truncated_inference_with_other_parameters(cls, parameters, title, seed):
     rng = np.random.default_rng(seed)
     graph = zoo.SINGLES[title]
     theta = zoo.normal(graph, 2, rng)
-    check(maker(cls, max_iter=3, **sized(parameters, graph)), graph, theta, draw_cotangent(graph, 2, rng))
+    check_backward(
+        maker(cls, max_iter=3, **sized(parameters, graph)), graph, theta, draw_cotangent(graph, 2, rng)
+    )
 
 
 @pytest.mark.parametrize("max_iter", [2] if config.DISABLE_JIT else [1, 3])
@@ -214,19 +133,19 @@ def test_truncated_with_other_parameters(cls, parameters, title, seed):
         zoo.LEARNING, some("chain_untied", "star_tied", "lonely_cycle", "lattice_2x2", "cycle_of_triples")
     ),
 )
-def test_truncated_with_forbidden_states(cls, graph, max_iter, seed):
-    """The derivative is zero at what is forbidden; mean field may have to allow a forbidden pair."""
+def test_gradient_of_truncated_inference_with_forbidden_states(cls, graph, max_iter, seed):
+    """The derivative is zero at forbidden entries; mean field may not avoid a forbidden pair."""
     rng = np.random.default_rng(seed)
     draw = zoo.forbidden if cls.exact_on else zoo.forbidden_unary
     theta = draw(graph, 3, rng)
-    check(maker(cls, max_iter=max_iter), graph, theta, draw_cotangent(graph, 3, rng))
+    check_backward(maker(cls, max_iter=max_iter), graph, theta, draw_cotangent(graph, 3, rng))
 
 
 @pytest.mark.parametrize(
     "cls, graph",
     zoo.askable(zoo.LEARNING, some("isolated", "chains", "equal_lattices", "mixed", "everything")),
 )
-def test_batch_is_its_examples_bit_for_bit(cls, graph, seed):
+def test_batch_equals_its_examples_bit_for_bit(cls, graph, seed):
     rng = np.random.default_rng(seed)
     theta = zoo.normal(graph, 2, rng)
     cotangent = draw_cotangent(graph, 2, rng)
@@ -247,8 +166,7 @@ def test_batch_is_its_examples_bit_for_bit(cls, graph, seed):
 
 
 @pytest.mark.parametrize("name", ITERATIVE)
-def test_tape_of_examples_that_stop_at_different_times(name, seed):
-    """Each example is differentiated through as many iterations as it took."""
+def test_tape_differentiates_as_many_iterations_as_each_example_took(name, seed):
     rng = np.random.default_rng(seed)
     graph = pack([zoo.SINGLES[title] for title in ("lattice_2x2", "no_edges", "cycle", "pair")])
     theta = zoo.normal(graph, 2, rng, strength=0.7)
@@ -267,8 +185,7 @@ def test_tape_of_examples_that_stop_at_different_times(name, seed):
 
 
 @pytest.mark.parametrize("name", ITERATIVE)
-def test_truncated_log_z_is_not_stationary(name, seed):
-    """After one iteration the derivative of log_z is not mu, and a shortcut that says so is noticed."""
+def test_derivative_of_truncated_log_z_is_not_mu(name, seed):
     graph = zoo.SINGLES["complete"]
     theta = zoo.normal(graph, 2, np.random.default_rng(seed), strength=2.0)
     inference = ITERATIVE[name](max_iter=1)
@@ -279,7 +196,7 @@ def test_truncated_log_z_is_not_stationary(name, seed):
 
 
 @pytest.mark.parametrize("name", ITERATIVE)
-def test_truncated_needs_a_tape(name):
+def test_backward_of_truncated_inference_needs_a_tape(name):
     graph = zoo.SINGLES["cycle"]
     inference = ITERATIVE[name]()
     beliefs = inference.forward(graph, zoo.constant(graph, 2, None))
@@ -288,11 +205,11 @@ def test_truncated_needs_a_tape(name):
 
 
 @pytest.mark.parametrize("cls, graph", zoo.askable(zoo.LEARNING, some("chain", "mixed")))
-def test_backward_is_linear_and_leaves_no_trace(cls, graph, seed):
+def test_backward_is_linear_and_changes_no_argument(cls, graph, seed):
     rng = np.random.default_rng(seed)
     theta = zoo.normal(graph, 2, rng)
     cotangent = draw_cotangent(graph, 2, rng)
-    kept, inference = [array.copy() for array in cotangent], zoo.build(cls, max_iter=2)
+    before, inference = [array.copy() for array in cotangent], zoo.build(cls, max_iter=2)
     beliefs = inference.forward(graph, theta, edges=True, tape=True)
     first = inference.backward(beliefs, **cotangent._asdict())
     second = inference.backward(beliefs, **cotangent._asdict())
@@ -304,8 +221,8 @@ def test_backward_is_linear_and_leaves_no_trace(cls, graph, seed):
             sum(getattr(part, field) for part in parts), getattr(first, field), rtol=1e-10, atol=1e-12
         )
         assert not getattr(nothing, field).any()
-    for array, before in zip(cotangent, kept, strict=True):
-        assert_array_equal(array, before)
+    for array, copy in zip(cotangent, before, strict=True):
+        assert_array_equal(array, copy)
 
 
 # At the fixed point
@@ -316,32 +233,34 @@ def test_backward_is_linear_and_leaves_no_trace(cls, graph, seed):
     "cls, graph",
     zoo.askable(ITERATIVE, some("lonely", "star_tied", "cycle_tied", "lattice_2x2", "small", BATCH)),
 )
-def test_fixed_point(cls, graph, tape, seed):
+def test_gradient_at_the_fixed_point(cls, graph, tape, seed):
     rng = np.random.default_rng(seed)
     theta = zoo.normal(graph, 2, rng, strength=0.4)
     kinds = (draw_cotangent(graph, 2, rng, kind) for kind in KINDS)
-    check(maker(cls, **FIXED_POINT), graph, theta, *kinds, tape=tape, atol=1e-8)
+    check_backward(maker(cls, **FIXED_POINT), graph, theta, *kinds, tape=tape, atol=1e-8)
 
 
 @pytest.mark.parametrize("cls, parameters", variants(ITERATIVE))
-def test_fixed_point_with_other_parameters(cls, parameters, seed):
+def test_gradient_at_the_fixed_point_with_other_parameters(cls, parameters, seed):
     rng = np.random.default_rng(seed)
     theta = zoo.normal(graph := zoo.SINGLES["cycle_tied"], 2, rng, strength=0.4)
     inference_for = maker(cls, **FIXED_POINT, **sized(parameters, graph))
-    check(inference_for, graph, theta, draw_cotangent(graph, 2, rng), tape=False, atol=1e-8)
+    check_backward(inference_for, graph, theta, draw_cotangent(graph, 2, rng), tape=False, atol=1e-8)
 
 
 @pytest.mark.parametrize("cls, graph", zoo.askable(ITERATIVE, some("cycle_tied", "chain", "hypertree")))
-def test_fixed_point_with_forbidden_states(cls, graph, seed):
+def test_gradient_at_the_fixed_point_with_forbidden_states(cls, graph, seed):
     rng = np.random.default_rng(seed)
     draw = zoo.forbidden if cls.exact_on else zoo.forbidden_unary
     theta = draw(graph, 3, rng, strength=0.4)
-    check(maker(cls, **FIXED_POINT), graph, theta, draw_cotangent(graph, 3, rng), tape=False, atol=1e-8)
+    check_backward(
+        maker(cls, **FIXED_POINT), graph, theta, draw_cotangent(graph, 3, rng), tape=False, atol=1e-8
+    )
 
 
 @pytest.mark.parametrize("tape", [True, False], ids=["tape", "adjoint"])
 @pytest.mark.parametrize("cls, graph", zoo.askable(zoo.LEARNING, zoo.FEW | some("markov_mesh", "everything")))
-def test_derivative_of_log_z_is_mu_where_it_is_stationary(cls, graph, tape, seed):
+def test_derivative_of_log_z_at_the_fixed_point_is_mu(cls, graph, tape, seed):
     theta = zoo.normal(graph, 2, np.random.default_rng(seed), strength=0.4)
     inference = zoo.build(cls, **FIXED_POINT)
     beliefs = inference.forward(graph, theta, edges=True, tape=tape)
@@ -355,12 +274,12 @@ def test_derivative_of_log_z_is_mu_where_it_is_stationary(cls, graph, tape, seed
     assert_allclose(gradient.tables, tables, rtol=0, atol=1e-9)
 
 
-# Where the inference maximises
+# Maximisation
 
 
 @pytest.mark.parametrize("potentials", ["normal", "constant"])
 @pytest.mark.parametrize("cls, graph", zoo.askable(zoo.MAXIMISING, zoo.FEW | some("everything")))
-def test_maximum_has_the_indicator_for_derivative(cls, graph, potentials, seed):
+def test_derivative_of_a_maximum_is_its_indicator(cls, graph, potentials, seed):
     rng = np.random.default_rng(seed)
     theta = zoo.POTENTIALS[potentials](graph, 3, rng)
     cotangent = draw_cotangent(graph, 3, rng)
@@ -380,60 +299,7 @@ def test_maximum_has_the_indicator_for_derivative(cls, graph, potentials, seed):
         assert not part.any()
 
 
-# Strategies
-
-
-def strategies(*titles):
-    """Every strategy in every mode with every inference that it claims, on graphs that are not refused."""
-    truncated, fixed_point, listed = {"max_iter": 2}, FIXED_POINT, []
-    for name, cls in GRADIENTS.items():
-        modes = [("auto", truncated), ("auto", fixed_point)]
-        if "mode" in cls().get_params():
-            modes += [("truncated", truncated), ("truncated", fixed_point), ("fixed_point", fixed_point)]
-        for (mode, parameters), case in product(modes, zoo.askable(zoo.LEARNING, some(*titles))):
-            layout = case.values[1].layout
-            if zoo.claimed(cls, zoo.build(case.values[0], **parameters), layout):
-                stops = "truncated" if parameters is truncated else "converged"
-                title = f"{name}-{mode}-{stops}-{case.id}"
-                strategy = zoo.build(cls, mode=mode, tol=1e-10)
-                listed.append(pytest.param(*case.values, strategy, parameters, id=title))
-    return listed
-
-
-@pytest.mark.parametrize(
-    "cls, graph, strategy, parameters",
-    strategies("cycle_tied", "overlap")
-    if config.DISABLE_JIT
-    else strategies("lonely", "cycle_tied", "small", "everything"),
-)
-def test_strategy(cls, graph, strategy, parameters, seed):
-    rng = np.random.default_rng(seed)
-    theta = zoo.normal(graph, 2, rng, strength=0.4)
-    cotangent = draw_cotangent(graph, 2, rng)
-    # no tape is asked for: the strategy knows whether it needs one
-    check(maker(cls, **parameters), graph, theta, cotangent, tape=False, wrap=strategy.wrap, atol=1e-8)
-
-
-@pytest.mark.parametrize("name", ITERATIVE)
-def test_adjoint_of_a_truncated_inference_is_refused(name):
-    with pytest.raises(ValueError, match=rf"fixed_point.*{ITERATIVE[name].__name__}.*tol"):
-        GRADIENTS["backprop"](mode="fixed_point").wrap(ITERATIVE[name](tol=0.0))
-
-
-@pytest.mark.parametrize("name", GRADIENTS)
-def test_strategy_refuses_layouts_it_does_not_claim(name):
-    graph = zoo.FACTORS["triple"]
-    wrapped = GRADIENTS[name]().wrap(INFERENCE["trw"](max_iter=200, tol=1e-6))
-    if "factor" in GRADIENTS[name].layouts:
-        assert wrapped.forward(graph, zoo.constant(graph, None, None)).converged.all()
-    else:
-        with pytest.raises(
-            ValueError, match=f"{GRADIENTS[name].__name__} takes .*'pairwise'.*take 'backprop'"
-        ):
-            wrapped.forward(graph, zoo.constant(graph, None, None))
-
-
-# Some nodes maximised, others summed out
+# Mixed tasks
 
 
 @pytest.mark.parametrize(
@@ -443,8 +309,8 @@ def test_strategy_refuses_layouts_it_does_not_claim(name):
         some("lonely", "cycle_tied", "hypertree", BATCH),
     ),
 )
-def test_mixed_is_differentiated_at_its_choice(cls, graph, seed):
-    """What was chosen does not move; the rest is the sum-product inference that is left."""
+def test_gradient_of_mixed_tasks_is_at_fixed_maxima(cls, graph, seed):
+    """Maximised nodes do not change; the others are differentiated as by sum-product inference."""
     rng = np.random.default_rng(seed)
     theta, cotangent = zoo.normal(graph, 2, rng), draw_cotangent(graph, 2, rng)
     tau = np.arange(graph.n_nodes) % 2 * 1.0
@@ -457,16 +323,3 @@ def test_mixed_is_differentiated_at_its_choice(cls, graph, seed):
         return value_of(cotangent, lambda *_: found)(g, t)
 
     check_gradient(gradient, value, graph, theta)
-
-
-@pytest.mark.parametrize("cls, graph, strategy, parameters", strategies("lonely", "lattice_2x2"))
-def test_strategy_has_the_beliefs_of_its_inference(cls, graph, strategy, parameters, seed):
-    theta = zoo.normal(graph, 2, np.random.default_rng(seed))
-    inference = zoo.build(cls, **parameters)
-    wrapped = strategy.wrap(inference)
-    assert (wrapped.tasks, wrapped.exact_on, wrapped.bound) == (cls.tasks, cls.exact_on, cls.bound)
-    for tau in (1.0, 0.0) if "max" in cls.tasks else (1.0,):
-        plain = inference.forward(graph, theta, tau=tau, edges=True)
-        other = wrapped.forward(graph, theta, tau=tau, edges=True)
-        for field in ("mu", "edge_mu", "log_z", "n_iter", "converged"):
-            assert_array_equal(getattr(other, field), getattr(plain, field), err_msg=field)

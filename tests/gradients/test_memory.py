@@ -1,4 +1,4 @@
-"""What iterations keep: tapes with gaps, and messages from one evaluation to the next."""
+"""Memory of iterations: tapes with gaps, and messages that are kept between evaluations."""
 
 import tracemalloc
 import warnings
@@ -8,7 +8,7 @@ from functools import partial
 import numpy as np
 import pytest
 import zoo
-from loss_definitions import able
+from loss_definitions import able, calls_inference, hidden_share
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.exceptions import ConvergenceWarning
 
@@ -18,15 +18,15 @@ from skcrf.gradients import Backprop
 from skcrf.graph import Potentials, chain, from_edges, lattice, pack
 from skcrf.inference import BP, INFERENCE, TRW
 from skcrf.inference._fixed_point import Tape
-from skcrf.losses import LOSSES
-from skcrf.losses.clique import CliqueLoss
+from skcrf.inference._message_passing import Start
+from skcrf.losses import LOSSES, CliqueLoss
 from skcrf.training.objective import Objective
 
 ITERATIVE = {name: cls for name, cls in zoo.LEARNING.items() if "max_iter" in cls().get_params()}
 
 
 def batch():
-    """A lattice that is done in tiles, and graphs that are not."""
+    """Make a batch of a lattice, which has tiles, and other graphs."""
     return pack([lattice(3, 4), chain(4), from_edges(4, [(0, 1), (1, 2), (2, 0), (2, 3)], tied=True)])
 
 
@@ -35,7 +35,7 @@ def batch():
 
 @pytest.fixture
 def strides(monkeypatch):
-    """The strides of all tapes that are made."""
+    """Record the strides of all tapes."""
     found = []
     init = Tape.__init__
 
@@ -49,7 +49,7 @@ def strides(monkeypatch):
 
 @pytest.mark.parametrize("max_iter", [1, 2, 3, 4, 7, 9, 10])
 @pytest.mark.parametrize("name", ITERATIVE)
-def test_a_tape_with_gaps_gives_the_same_bits(name, max_iter, seed, strides):
+def test_tape_with_gaps_gives_the_same_bits(name, max_iter, seed, strides):
     rng = np.random.default_rng(seed)
     graph = batch()
     theta = zoo.normal(graph, 2, rng)
@@ -63,7 +63,7 @@ def test_a_tape_with_gaps_gives_the_same_bits(name, max_iter, seed, strides):
 
 
 @pytest.mark.parametrize("name", ITERATIVE)
-def test_threads_may_differentiate_the_same_beliefs(name, seed):
+def test_threads_can_differentiate_the_same_beliefs(name, seed):
     rng = np.random.default_rng(seed)
     graph = lattice(40, 50)
     theta = zoo.normal(graph, 3, rng)
@@ -79,7 +79,7 @@ def test_threads_may_differentiate_the_same_beliefs(name, seed):
 
 
 @pytest.mark.parametrize("name", ITERATIVE)
-def test_a_tape_with_gaps_of_examples_that_stop_at_different_times(name, seed, strides):
+def test_tape_with_gaps_if_examples_stop_at_different_times(name, seed, strides):
     rng = np.random.default_rng(seed)
     graph = batch()
     theta = zoo.normal(graph, 2, rng, strength=0.6)
@@ -92,7 +92,7 @@ def test_a_tape_with_gaps_of_examples_that_stop_at_different_times(name, seed, s
     assert max(strides) > 1
 
 
-def test_how_much_a_tape_keeps():
+def test_tape_with_gaps_keeps_about_the_root_of_all_states():
     done = []
 
     def step(state, active):
@@ -113,11 +113,11 @@ def test_how_much_a_tape_keeps():
         done.clear()
         steps = [(before.item(), after.item()) for before, after, _ in tape.reversed(state)]
         assert steps == [(i, i + 1) for i in range(n - 1, -1, -1)]
-        assert len(done) == n - n_kept  # each step once, except those before which a state was kept
-        assert len(record(8 * n, n)[0].states) == n  # where there is room, nothing is done again
+        assert len(done) == n - n_kept  # each step once, except those after a kept state
+        assert len(record(8 * n, n)[0].states) == n  # with enough memory, no step is repeated
 
 
-def test_max_memory_bounds_what_a_gradient_takes():
+def test_max_memory_bounds_the_memory_of_a_gradient():
     graph = lattice(60, 60)
     theta = zoo.attractive(graph, 3, np.random.default_rng(0), strength=0.5)
     n_iter, one = 64, 4 * 60 * 60 * 3 * 8
@@ -135,53 +135,53 @@ def test_max_memory_bounds_what_a_gradient_takes():
     assert peak(10 * one) < 26 * one  # two times the root of 64, and what the kernels need
 
 
-# Marginals of edges
+# Edge marginals
 
 
 @pytest.mark.parametrize("hidden", [0.0, 0.3])
-@pytest.mark.parametrize("loss", [name for name, cls in LOSSES.items() if cls.needs and able(name, TRW)])
-def test_only_losses_of_edges_hold_a_table_an_edge(loss, hidden, seed):
+@pytest.mark.parametrize("loss", [name for name in LOSSES if calls_inference(name) and able(name, TRW)])
+def test_only_clique_losses_hold_one_table_per_edge(loss, hidden, seed):
     rng = np.random.default_rng(seed)
     graph, n_states = lattice(32, 32), 48
-    hidden *= LOSSES[loss].hidden_labels
+    hidden = hidden_share(loss, hidden)
     theta, y = zoo.normal(graph, n_states, rng), zoo.labels(graph, n_states, rng, hidden=hidden)
-    table_an_edge = graph.n_edges * n_states**2 * 8
+    table_per_edge = graph.n_edges * n_states**2 * 8
     evaluate = partial(LOSSES[loss](), Backprop().wrap(TRW(max_iter=2)), graph, theta, y)
     evaluate()  # with the compilation of its kernels
     tracemalloc.start()
     evaluate()
     _, most = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    # Marginals and their derivative; the rest has a number for each label of an edge, not for each pair.
-    assert most < (2 * issubclass(LOSSES[loss], CliqueLoss) + 0.8) * table_an_edge
+    # Marginals and their derivative; other arrays have one number per edge and label, not per pair.
+    assert most < (2 * issubclass(LOSSES[loss], CliqueLoss) + 0.8) * table_per_edge
 
 
 @pytest.mark.parametrize("hidden", [0.0, 0.4])
 @pytest.mark.parametrize("loss", [name for name, cls in LOSSES.items() if issubclass(cls, CliqueLoss)])
-def test_edges_that_are_judged_in_turn_give_the_same_bits(loss, hidden, seed, monkeypatch):
+def test_clique_losses_in_chunks_give_the_same_bits(loss, hidden, seed, monkeypatch):
     rng = np.random.default_rng(seed)
     graph = batch()
     theta, y = zoo.normal(graph, 3, rng), zoo.labels(graph, 3, rng, hidden=hidden)
     evaluate = partial(LOSSES[loss](), Backprop().wrap(TRW(max_iter=2)), graph, theta, y)
     value, gradient, _ = evaluate()
-    monkeypatch.setattr("skcrf.losses.clique._TOGETHER", 20)  # two edges
+    monkeypatch.setattr("skcrf.losses.clique._ENTRIES_AT_A_TIME", 20)  # two edges
     found, found_gradient, _ = evaluate()
     assert_array_equal(found, value)
     for part, expected in zip(found_gradient, gradient, strict=True):
         assert_array_equal(part, expected)
 
 
-# Messages from one evaluation to the next
+# Messages that are kept between evaluations
 
 
 def resumed(inference, graph, theta, other):
-    """Infer with `theta` from where inference with `other` ended."""
+    """Infer with `theta`, starting from the messages for `other`."""
     start = inference.start_of(inference.forward(graph, other))
     return inference.forward(graph, theta, start=start)
 
 
 @pytest.mark.parametrize("tol", [1e-4, 1e-8])
-def test_start_changes_nothing_beyond_the_tolerance(tol, seed):
+def test_resumed_beliefs_are_within_the_tolerance(tol, seed):
     rng = np.random.default_rng(seed)
     for graph in (lattice(5, 6), batch(), lattice(3, 3, 8)):
         theta, other = zoo.attractive(graph, 2, rng), zoo.attractive(graph, 2, rng)
@@ -190,11 +190,11 @@ def test_start_changes_nothing_beyond_the_tolerance(tol, seed):
         cold, warm = inference.forward(graph, theta), resumed(inference, graph, theta, other)
         exact = TRW(tol=1e-12, max_iter=50_000).forward(graph, theta)
         assert warm.converged.all()
-        # both are as near to the fixed point as the tolerance brings them
+        # both are as close to the fixed point as the tolerance
         assert np.abs(warm.mu - exact.mu).max() < max(20 * tol, 2 * np.abs(cold.mu - exact.mu).max())
 
 
-def test_start_near_the_end_is_nearly_there(seed):
+def test_resuming_near_the_fixed_point_takes_fewer_iterations(seed):
     rng = np.random.default_rng(seed)
     graph = lattice(12, 12)
     theta = zoo.attractive(graph, 2, rng)
@@ -204,7 +204,7 @@ def test_start_near_the_end_is_nearly_there(seed):
     assert warm.n_iter[0] < 0.7 * cold.n_iter[0]
 
 
-def test_gradient_after_few_steps_is_that_of_the_fixed_point(seed):
+def test_gradient_after_resuming_is_that_of_the_fixed_point(seed):
     rng = np.random.default_rng(seed)
     graph = lattice(6, 6)
     theta = zoo.attractive(graph, 2, rng, strength=1.5)
@@ -218,7 +218,7 @@ def test_gradient_after_few_steps_is_that_of_the_fixed_point(seed):
 
 
 def test_messages_of_any_size_can_be_kept():
-    """Ratios may be larger, and probabilities smaller, than what single precision holds."""
+    """Ratios may be larger, and probabilities smaller, than the range of single precision."""
     graph = lattice(3, 3)
     for n_states in (2, 3):
         unary = np.zeros((9, n_states))
@@ -229,31 +229,30 @@ def test_messages_of_any_size_can_be_kept():
         assert_allclose(warm.mu, cold.mu, rtol=0, atol=1e-3)
 
 
-def test_a_start_of_another_problem_is_not_used():
+def test_start_of_another_problem_is_ignored():
     inference, graph = TRW(tol=1e-6, max_iter=500), lattice(3, 3)
     theta = zoo.attractive(graph, 2, np.random.default_rng(0))
     strange = inference.start_of(inference.forward(lattice(4, 3), zoo.constant(lattice(4, 3), 2, None)))
-    expected = inference.forward(graph, theta, start=None)
+    expected = inference.forward(graph, theta, start=Start())
     assert_array_equal(inference.forward(graph, theta, start=strange).mu, expected.mu)
 
 
 @pytest.mark.parametrize("name", INFERENCE)
-def test_who_resumes(name):
-    """Only where there is one fixed point for certain."""
+def test_only_inferences_with_a_unique_fixed_point_resume(name):
     inference = zoo.build(INFERENCE[name], tol=1e-6)
     assert inference.resumes == (name in {"trw", "trw_s"})
     assert not INFERENCE[name]().resumes
     assert not TRW(rho=1.0, tol=1e-6).resumes
-    assert not TRW(tol=1e-2).resumes  # it would show where it started
+    assert not TRW(tol=1e-2).resumes  # the result would depend on the start
 
 
-def test_a_tape_is_from_a_start_that_does_not_depend_on_theta():
+def test_inference_with_a_tape_does_not_resume():
     for mode in ("auto", "fixed_point", "truncated"):
         assert Backprop(mode=mode).wrap(TRW(tol=1e-4)).resumes == (mode != "truncated")
 
 
-def test_a_resumed_run_converged_where_any_other_did(seed):
-    """It goes further than `tol` where there is a way to go, but is not judged by that."""
+def test_resumed_runs_converge_by_the_same_tolerance(seed):
+    """They iterate beyond `tol`, but this is not required for convergence."""
     rng = np.random.default_rng(seed)
     graph = lattice(8, 8)
     theta = zoo.attractive(graph, 2, rng)
@@ -272,13 +271,13 @@ def objective_of(est, X, Y):
     return run, shape, batches
 
 
-def test_value_is_a_function_of_the_weights_while_starts_are_kept():
+def test_objective_is_a_function_of_the_weights_while_starts_are_kept():
     X, Y = make_binary_denoising(n_images=3, shape=(12, 12), noise=1.25, random_state=0)
     est = GridCRFClassifier(TRW(tol=1e-4, max_iter=500), max_iter=3, tol=10.0).fit(X, Y)
     objective, shape, _ = objective_of(est, X, Y)
     rng = np.random.default_rng(0)
     w = rng.normal(size=(20, len(shape.ravel())))
-    for _ in range(2**4):  # from here on, starts are the same until evaluation 32
+    for _ in range(2**4):  # starts do not change until evaluation 32
         objective(rng.normal(size=w.shape[1]))
     first = [objective(one) for one in w[:7]]
     objective._known.clear()
@@ -289,7 +288,7 @@ def test_value_is_a_function_of_the_weights_while_starts_are_kept():
 
 
 @pytest.mark.parametrize("loss", ["univariate_logistic", "likelihood"])
-def test_starts_do_not_keep_the_optimizer_from_its_end(loss):
+def test_fits_that_resume_reach_the_same_objective(loss):
     for seed in range(3):
         X, Y = make_binary_denoising(n_images=3, shape=(12, 12), noise=1.25, random_state=seed)
         kept, afresh = (
@@ -300,8 +299,8 @@ def test_starts_do_not_keep_the_optimizer_from_its_end(loss):
         assert_allclose(kept.loss_curve_[-1], afresh.loss_curve_[-1], rtol=0, atol=1e-5)
 
 
-@pytest.mark.parametrize("loss", [name for name in LOSSES if not LOSSES[name]().subgradient])
-def test_fits_resume_and_get_to_the_same_weights(loss, monkeypatch):
+@pytest.mark.parametrize("loss", [name for name in LOSSES if LOSSES[name]().is_smooth])
+def test_fits_that_resume_reach_the_same_weights_in_fewer_iterations(loss, monkeypatch):
     X, Y = make_binary_denoising(n_images=4, shape=(24, 24), noise=1.5, random_state=0)
     counts = []
     forward = TRW.forward
@@ -320,7 +319,7 @@ def test_fits_resume_and_get_to_the_same_weights(loss, monkeypatch):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)
             est.fit(X, Y)
-        # of one inference: how many a fit needs also depends on the path of the optimizer
+        # per call, since the number of calls depends on the path of the optimizer
         fitted[fits] = est, np.mean(counts) if LOSSES[loss].needs else len(counts)
     (warm, few), (cold, many) = fitted[True], fitted[False]
     assert few < many if LOSSES[loss].needs else few == many == 0
@@ -328,7 +327,7 @@ def test_fits_resume_and_get_to_the_same_weights(loss, monkeypatch):
     assert_allclose(warm.edge_coef_, cold.edge_coef_, rtol=0, atol=0.05)
 
 
-def test_losses_without_inference_keep_nothing_of_it():
+def test_losses_without_inference_keep_no_messages():
     X, Y = make_binary_denoising(n_images=2, shape=(6, 6), random_state=0)
     est = GridCRFClassifier(TRW(tol=1e-5, max_iter=200), "pseudolikelihood", tol=1e-2).fit(X, Y)
     objective, shape, batches = objective_of(est, X, Y)
@@ -337,7 +336,7 @@ def test_losses_without_inference_keep_nothing_of_it():
     assert not any(batch.starts for batch in batches)
 
 
-def test_messages_of_all_images_may_take_max_memory():
+def test_kept_messages_of_all_images_fit_into_max_memory():
     X, Y = make_binary_denoising(n_images=3, shape=(8, 8), random_state=0)
     size = 3 * lattice(8, 8).n_edges * 2 * 2 * 4
     for max_memory, kept in ((size, True), (size - 1, False), (None, True)):

@@ -1,4 +1,4 @@
-"""What the strategies at a stationary point rest on: expected statistics, differences, a linear system."""
+"""Gradients at a stationary point: expected statistics, differences, a linear system."""
 
 from functools import partial
 from itertools import pairwise, product
@@ -6,13 +6,15 @@ from itertools import pairwise, product
 import numpy as np
 import pytest
 import zoo
+from derivatives import check_gradient
+from loss_definitions import hidden_share
 from numba import config
 from numpy.testing import assert_allclose, assert_array_equal
-from strategies import FIXED_POINT, assert_agree, draw, wrapped
+from strategies import FIXED_POINT, assert_agree, draw, loss_of, wrapped
 
 from skcrf.gradients import Backprop, Implicit, Perturbation
 from skcrf.graph import Potentials, from_edges, lattice, pack, sum_by_table
-from skcrf.inference import BP, TRW, BaseInference, MeanField
+from skcrf.inference import BP, TRW, BaseInference, Exact, GraphCut, MeanField
 from skcrf.losses import LOSSES
 
 # Expected statistics
@@ -20,7 +22,7 @@ from skcrf.losses import LOSSES
 
 @pytest.mark.parametrize("n_states", [2, 3])
 @pytest.mark.parametrize("cls", zoo.LEARNING.values(), ids=zoo.LEARNING)
-def test_statistics_are_the_marginals(cls, n_states, seed):
+def test_statistics_are_sums_of_marginals(cls, n_states, seed):
     draw_theta = zoo.forbidden if cls.exact_on else zoo.forbidden_unary
     inference = zoo.build(cls, max_iter=3)
     for (title, graph), make in product(zoo.asked(cls, zoo.EVERY).items(), (zoo.normal, draw_theta)):
@@ -33,7 +35,7 @@ def test_statistics_are_the_marginals(cls, n_states, seed):
 
 
 @pytest.mark.parametrize("cls", zoo.MAXIMISING.values(), ids=zoo.MAXIMISING)
-def test_statistics_of_a_maximum(cls, seed):
+def test_statistics_of_a_maximum_are_indicators(cls, seed):
     for title, graph in zoo.asked(cls, zoo.FEW).items():
         theta = zoo.normal(graph, 3, np.random.default_rng(seed))
         with zoo.case(title):
@@ -45,7 +47,7 @@ def test_statistics_of_a_maximum(cls, seed):
 
 @pytest.mark.parametrize("tied", [True, False])
 @pytest.mark.parametrize("inference", [BP(max_iter=2), TRW(max_iter=2), TRW(rho=0.5, max_iter=2)], ids=str)
-def test_statistics_of_lattices_whose_tiles_are_cut_off(inference, tied, seed):
+def test_statistics_of_lattices_with_incomplete_tiles(inference, tied, seed):
     for n_states, shape in product((2, 3, 5), ((9, 5), (1, 7))):
         graph = pack([lattice(*shape, tied=tied), lattice(3, 4, tied=tied)])
         theta = zoo.normal(graph, n_states, np.random.default_rng(seed), strength=3.0)
@@ -54,8 +56,8 @@ def test_statistics_of_lattices_whose_tiles_are_cut_off(inference, tied, seed):
         assert_allclose(inference.statistics(graph, beliefs).tables, expected, rtol=1e-10, atol=1e-13)
 
 
-def test_statistics_of_certain_neighbours():
-    """Cavities of opposite opinions, each of them next to nothing where the other is sure."""
+def test_statistics_of_nearly_certain_neighbours():
+    """Messages that contradict each other: each is close to 0 at the state that the other prefers."""
     graph = lattice(2, 6)
     for n_states in (2, 3):
         unary = np.zeros((12, n_states))
@@ -70,21 +72,79 @@ def test_statistics_of_certain_neighbours():
 
 
 class Undifferentiated(BaseInference):
-    """A method that tells marginals and nothing else."""
+    """TRW without derivatives, as users may write an inference."""
+
+    tasks = frozenset({"sum", "max"})
+    differentiates = frozenset()
 
     def __init__(self, max_iter=500, tol=1e-8):
         self.max_iter = max_iter
         self.tol = tol
 
-    def forward(self, graph, theta, tau=1.0, *, edges=False, tape=False):
+    def forward(self, graph, theta, tau=None, *, edges=False, tape=False, start=None, inner=None):
+        tau = 1.0 if tau is None else tau
         return TRW(max_iter=self.max_iter, tol=self.tol).forward(graph, theta, tau, edges=edges)
 
     def backward(self, beliefs, d_mu=None, d_edge_mu=None, d_log_z=None):
         raise NotImplementedError
 
 
+def test_strategies_tell_which_beliefs_they_differentiate():
+    plain, both = Undifferentiated(), frozenset({"mu", "log_z"})
+    assert Backprop().differentiable(plain) == frozenset() == Backprop().wrap(plain).differentiates
+    assert Backprop().differentiable(TRW()) == both
+    assert Backprop().differentiable(GraphCut()) == GraphCut.differentiates == frozenset({"log_z"})
+    assert Perturbation().differentiable(plain) == both == Perturbation().wrap(plain).differentiates
+    assert Implicit().differentiable(plain) == frozenset()
+    assert Implicit().differentiable(TRW(tol=1e-6)) == both
+    with pytest.raises(ValueError, match="must have a curvature for Implicit, got Undifferentiated"):
+        Implicit().wrap(plain)
+
+
+@pytest.mark.parametrize("loss", [loss for loss in LOSSES if LOSSES[loss]().tasks <= Undifferentiated.tasks])
+def test_perturbation_needs_no_derivatives_of_the_inference(loss, seed):
+    """Value and derivative of every loss whose tasks the inference has; EM has a second inference."""
+    rng = np.random.default_rng(seed)
+    graph = zoo.SINGLES["lattice_2x2"]
+    theta = zoo.normal(graph, 2, rng, strength=0.4)
+    y = zoo.labels(graph, 2, rng, hidden=hidden_share(loss, 0.3))
+    parameters = {"max_iter": 500, "tol": 1e-12}
+    inference = Perturbation().wrap(Undifferentiated(**parameters))
+    found, d_theta, converged = loss_of(loss)(inference, graph, theta, y)
+    assert converged.all()
+    plain = Backprop().wrap(TRW(**parameters))
+    expected, _, _ = loss_of(loss)(plain, graph, theta, y)
+    assert_array_equal(found, expected)
+
+    def value(g, t):
+        return loss_of(loss)(inference, g, t, np.resize(y, g.n_nodes))[0]
+
+    steps = {} if LOSSES[loss]().is_smooth else {"step": 1e-5}
+    check_gradient(d_theta, value, graph, theta, atol=1e-7, **steps)
+
+
+def test_marginals_of_mixed_tasks_are_not_differentiated_by_perturbation(seed):
+    class Mixed(Exact):
+        """Exact inference without derivatives."""
+
+        differentiates = frozenset()
+
+        def backward(self, *args, **options):
+            raise NotImplementedError
+
+    rng, graph = np.random.default_rng(seed), zoo.SINGLES["cycle"]
+    theta, tau, d_log_z = zoo.normal(graph, 2, rng), np.array([1.0, 0.0, 1.0, 0.0]), rng.normal(size=1)
+    inference = Perturbation().wrap(Mixed())
+    beliefs, expected = (one.forward(graph, theta, tau) for one in (inference, Exact()))
+    assert_agree(
+        inference.backward(beliefs, d_log_z=d_log_z), Exact().backward(expected, d_log_z=d_log_z), atol=1e-12
+    )
+    with pytest.raises(NotImplementedError, match="differentiates log_z only for the task 'mixed' of Mixed"):
+        inference.backward(beliefs, d_mu=rng.normal(size=theta.unary.shape))
+
+
 @pytest.mark.parametrize("sides", [1, 2, 4])
-def test_perturbation_asks_for_marginals_alone(sides, seed):
+def test_perturbation_calls_no_backward_of_the_inference(sides, seed):
     rng = np.random.default_rng(seed)
     graph = pack([lattice(3, 4), lattice(2, 2)])
     theta = zoo.normal(graph, 3, rng, strength=0.5)
@@ -108,8 +168,8 @@ def relative_error(inference, graph, theta, d_mu, truth, **parameters):
 
 @pytest.mark.skipif(config.DISABLE_JIT, reason="too many iterations for plain Python")
 @pytest.mark.parametrize("cls", [TRW, MeanField])
-def test_error_of_perturbation_falls_with_sides(cls, seed):
-    """D13 Fig 3: large steps err by their first, second and fourth power, and more sides take larger ones."""
+def test_error_of_perturbation_decreases_with_sides(cls, seed):
+    """D13 Fig 3: the error grows with the first, second and fourth power of large steps."""
     rng = np.random.default_rng(seed)
     theta = zoo.normal(graph := lattice(4, 4, tied=False), 2, rng, strength=0.5)
     inference = cls(max_iter=10_000, tol=1e-15)
@@ -128,15 +188,15 @@ def test_error_of_perturbation_falls_with_sides(cls, seed):
 
 
 @pytest.mark.parametrize("sides", [1, 2, 4])
-def test_what_perturbation_runs(sides, monkeypatch, seed):
-    """As many runs as sides, of as many iterations as the first; none where only log_z has a derivative."""
+def test_perturbed_runs_repeat_the_iterations_of_the_first(sides, monkeypatch, seed):
+    """As many runs as sides; none if only log_z has a derivative."""
     rng = np.random.default_rng(seed)
     graph = pack([lattice(3, 4), zoo.SINGLES["no_edges"], lattice(3, 4), zoo.SINGLES["cycle"]])
     theta, given = zoo.normal(graph, 3, rng), draw(graph, 3, rng)
     calls, forward = [], TRW.forward
 
-    def counted(self, graph, theta, tau=1.0, *, edges=False, tape=False, start=None):
-        beliefs = forward(self, graph, theta, tau, edges=edges, tape=tape)
+    def counted(self, graph, theta, tau=1.0, *, edges=False, **options):
+        beliefs = forward(self, graph, theta, tau, edges=edges, **options)
         calls.append((graph.n_nodes, edges, beliefs.n_iter))
         return beliefs
 
@@ -154,8 +214,8 @@ def test_what_perturbation_runs(sides, monkeypatch, seed):
     assert not found.unary[graph.node_example == 2].any()
 
 
-def test_perturbation_of_examples_with_weights_of_their_own(seed):
-    """An array with one rho for each edge of the batch goes with its examples."""
+def test_perturbation_selects_the_edge_weights_of_its_examples(seed):
+    """An array with one rho per edge of the batch, and examples that take different numbers of iterations."""
     rng = np.random.default_rng(seed)
     graph = pack([lattice(3, 3), zoo.SINGLES["cycle"], zoo.SINGLES["pair"]])
     theta, given = zoo.normal(graph, 2, rng), draw(graph, 2, rng)
@@ -170,7 +230,7 @@ def test_perturbation_of_examples_with_weights_of_their_own(seed):
 
 
 @pytest.mark.parametrize("improbable", [1e-4, 1e-12, 1e-100])
-def test_an_improbable_label_does_not_drown_the_others(improbable, seed):
+def test_improbable_label_does_not_spoil_the_gradient_of_others(improbable, seed):
     rng = np.random.default_rng(seed)
     graph = lattice(6, 6)
     theta = zoo.attractive(graph, 2, rng, strength=0.5)
@@ -190,7 +250,7 @@ def test_an_improbable_label_does_not_drown_the_others(improbable, seed):
 
 
 def conditions(graph, rho, mu, edge_mu):
-    """D and B of D13 section 5, all constraints written down, and the places of nodes and edges."""
+    """Build D and B of D13 section 5 with all constraints, and the indices of nodes and edges."""
     n, k, m = *mu.shape, graph.n_edges
     nodes, edges = np.arange(n * k).reshape(n, k), n * k + np.arange(m * k * k).reshape(m, k, k)
     left = np.ones(n)
@@ -214,8 +274,8 @@ def conditions(graph, rho, mu, edge_mu):
 @pytest.mark.parametrize(
     "inference", [BP(**FIXED_POINT), TRW(**FIXED_POINT), TRW(rho=0.45, **FIXED_POINT)], ids=str
 )
-def test_the_system_is_that_of_the_lagrange_conditions(inference, title, seed):
-    """Also where D is singular: at the ends of a chain, 1 - sum rho is 0 under BP."""
+def test_implicit_solves_the_lagrange_conditions(inference, title, seed):
+    """Also if D is singular: at the ends of a chain, 1 - sum rho is 0 for BP."""
     rng = np.random.default_rng(seed)
     graph = zoo.SINGLES[title]
     theta, given = zoo.normal(graph, 3, rng, strength=0.5), draw(graph, 3, rng)
@@ -237,8 +297,8 @@ def test_the_system_is_that_of_the_lagrange_conditions(inference, title, seed):
 
 
 @pytest.mark.parametrize("solver", ["direct", "iterative"])
-def test_a_singular_system_names_the_example(solver):
-    """BP on a complete graph of four nodes is critical where the tanh of the coupling is 1 / 2."""
+def test_error_of_a_singular_system_names_the_example(solver):
+    """BP on a complete graph of four nodes is critical if the tanh of the coupling is 1 / 2."""
     one = from_edges(4, [(0, 1), (0, 2), (0, 3), (1, 2), (1, 3), (2, 3)], tied=True)
     graph = pack([one, one])
     coupling = np.array([0.1, np.arctanh(0.5)])[:, None, None]
@@ -246,13 +306,13 @@ def test_a_singular_system_names_the_example(solver):
     inference = Implicit(solver=solver).wrap(BP(max_iter=10, tol=1e-6))
     beliefs = inference.forward(graph, theta)
     d_mu = np.tile([1.0, -1.0], (8, 1))
-    with pytest.raises(ValueError, match=r"example 1 (is singular.*backprop|was not solved.*direct)"):
+    with pytest.raises(ValueError, match=r"example 1 (is singular.*TRW|was not solved.*direct)"):
         inference.backward(beliefs, d_mu=d_mu)
     fine = inference.backward(beliefs, d_mu=d_mu * (graph.node_example == 0)[:, None])
     assert np.isfinite(fine.unary).all()
 
 
-def test_too_few_steps_name_the_example(seed):
+def test_error_of_too_few_steps_names_the_example(seed):
     rng = np.random.default_rng(seed)
     graph = pack([zoo.SINGLES["single"], lattice(5, 5)])
     theta, given = zoo.normal(graph, 2, rng), draw(graph, 2, rng)
@@ -277,8 +337,8 @@ def test_solvers_agree_on_larger_lattices(cls, seed):
         assert_agree(gradient, found["backprop"], rtol=1e-5, atol=1e-7, err_msg=name)
 
 
-def test_states_that_are_tied_together_on_a_cycle(seed):
-    """Tables that allow equal labels only make constraints redundant; all nodes are then one."""
+def test_gradient_if_all_labels_of_a_cycle_must_be_equal(seed):
+    """Tables that forbid different labels make constraints redundant."""
     rng = np.random.default_rng(seed)
     graph = zoo.SINGLES["cycle"]
     unary = rng.normal(size=(4, 3))
@@ -287,7 +347,7 @@ def test_states_that_are_tied_together_on_a_cycle(seed):
     mu = np.exp(unary.sum(axis=0))
     mu /= mu.sum()
     total = d_mu.sum(axis=0)
-    method = TRW(rho=0.75, tol=1e-12, max_iter=2000)  # the spanning trees of a cycle, each as probable
+    method = TRW(rho=0.75, tol=1e-12, max_iter=2000)  # all spanning trees of a cycle are equally probable
     for inference in wrapped(method).values():
         beliefs = inference.forward(graph, theta)
         assert_allclose(beliefs.mu, np.tile(mu, (4, 1)), rtol=0, atol=1e-9)

@@ -1,4 +1,4 @@
-"""Every loss with every inference: values by the definition, derivatives by differences."""
+"""Every loss with every inference: values against definitions, derivatives against differences."""
 
 from itertools import product
 
@@ -8,17 +8,20 @@ import zoo
 from derivatives import check_gradient
 from loss_definitions import (
     FIXED_POINT,
+    OF_LARGEST_MARGINALS,
     OF_LOG_Z,
     OF_MARGINALS,
-    OF_ROUNDED,
+    OF_ONE_CONFIGURATION,
     OF_THETA,
+    TEMPERATURES,
     TRUNCATED,
     able,
     asked,
+    calls_inference,
     cases,
     defined,
     exact,
-    hides,
+    hidden_share,
     takes,
     wrapped,
 )
@@ -27,44 +30,44 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from skcrf.graph import Potentials, factor_potentials, from_factors, lattice, pack
 from skcrf.inference import INFERENCE
-from skcrf.losses import LOSSES
+from skcrf.losses import LOSSES, FreeLogPartition
 
-# Plain Python is a hundred times slower than compiled kernels, and differences are many evaluations.
+# Plain Python is a hundred times slower than compiled kernels, and differences take many evaluations.
 THREE_STATES = (
     ("lonely", "lattice_1x3_diagonal") if config.DISABLE_JIT else ("small", "lonely", "diagonal_lattices")
 )
 FORBIDDEN = (
     ("cycle_tied", "lattice_2x2") if config.DISABLE_JIT else ("chain_untied", "cycle_tied", "lattice_2x3")
 )
-
-
-#: Of several arities, with hidden nodes in the middle of factors.
+#: Graphs with factors of several sizes, with hidden nodes in the middle of factors.
 FACTORS = ("triple", "overlap") if config.DISABLE_JIT else ("hypertree", "four_and_pairs", "everything")
 
 
 @pytest.mark.parametrize("loss", LOSSES)
-def test_refuses_layouts_it_does_not_claim(loss):
+def test_unsupported_layouts_raise_an_error(loss):
     graph = zoo.FACTORS["triple"]
     ask = wrapped(INFERENCE["bp"]), graph, zoo.constant(graph, None, None), np.zeros(3, dtype=np.int64)
     if takes(loss, graph):
         assert np.isfinite(LOSSES[loss]()(*ask)[0]).all()
     else:
-        with pytest.raises(ValueError, match=f"{LOSSES[loss].__name__} takes .*'factor'"):
+        with pytest.raises(ValueError, match=f"layout 'pairwise' for {LOSSES[loss].__name__}, got 'factor'"):
             LOSSES[loss]()(*ask)
 
 
 def test_every_loss_has_a_definition():
-    for names, needs in ((OF_MARGINALS | OF_ROUNDED, {"mu"}), (OF_LOG_Z, {"log_z"}), (OF_THETA, set())):
+    without_derivative = OF_LARGEST_MARGINALS | OF_THETA
+    for names, needs in ((OF_MARGINALS, {"mu"}), (OF_LOG_Z, {"log_z"}), (without_derivative, set())):
         assert set(names) == {name for name, cls in LOSSES.items() if cls.needs == needs}
+    assert set(OF_THETA) == {name for name in LOSSES if not calls_inference(name)}
 
 
 @pytest.mark.parametrize("loss, cls, graphs", asked(*zoo.FEW, "chains", "lattices_untied", *FACTORS))
-def test_value_is_the_definition(loss, cls, graphs, seed):
+def test_value_equals_the_definition(loss, cls, graphs, seed):
     rng = np.random.default_rng(seed)
     inference = zoo.build(cls, **TRUNCATED)
     for (title, graph), hidden in product(graphs.items(), (0.0, 0.4)):
         theta = zoo.normal(graph, 3, rng)
-        y = zoo.labels(graph, 3, rng, hidden=hides(loss, hidden))
+        y = zoo.labels(graph, 3, rng, hidden=hidden_share(loss, hidden))
         with zoo.case(title, hidden):
             value, _, converged = LOSSES[loss]()(wrapped(cls, **TRUNCATED), graph, theta, y)
             expected = defined(loss, inference, graph, theta, y)
@@ -83,27 +86,27 @@ def test_value_is_the_definition(loss, cls, graphs, seed):
         if case.values[1].exact_on == "forest"
     ],
 )
-def test_exact_inference_gives_the_exact_loss(loss, cls, graphs, potentials, seed):
+def test_exact_inference_gives_the_enumerated_loss(loss, cls, graphs, potentials, seed):
     rng = np.random.default_rng(seed)
     for (title, graph), hidden in product(graphs.items(), (0.0, 0.4)):
         theta = zoo.POTENTIALS[potentials](graph, 2, rng)
-        y = zoo.possible_labels(graph, theta, rng, hidden=hides(loss, hidden))
+        y = zoo.possible_labels(graph, theta, rng, hidden=hidden_share(loss, hidden))
         with zoo.case(title, hidden):
-            # a loss that brings an inference of its own is exact if that one is exact too
+            # a loss with a second inference is exact if both are
             value, _, _ = zoo.build(LOSSES[loss], clamped=cls())(wrapped(cls), graph, theta, y)
             assert_allclose(value, exact(loss, graph, theta, y), rtol=1e-9, atol=1e-10)
-            assert (value >= -1e-10).all() or LOSSES[loss].rounds
+            assert (value >= -1e-10).all() or loss in OF_ONE_CONFIGURATION
 
 
 def check(loss, inference, graph, theta, y, **tolerances):
-    """Hold the gradient of a loss to differences of its value."""
+    """Compare the gradient of a loss with differences of its value."""
 
     def value(g, t):
         return LOSSES[loss]()(inference, g, t, np.resize(y, g.n_nodes))[0]
 
     _, gradient, converged = LOSSES[loss]()(inference, graph, theta, y)
     assert converged.all()
-    if LOSSES[loss]().subgradient:  # kinks are met less often in small steps, which cost digits
+    if not LOSSES[loss]().is_smooth:  # small steps rarely meet a kink, but cost digits
         tolerances |= {"step": 1e-5, "atol": 1e-8}
     check_gradient(gradient, value, graph, theta, **tolerances)
 
@@ -116,17 +119,17 @@ def test_gradient_through_truncated_inference(loss, cls, graphs, seed):
     for turn, (title, graph) in enumerate(graphs.items()):
         for hidden in (0.4 * (turn % 2),) if config.DISABLE_JIT else (0.0, 0.4):
             theta = zoo.normal(graph, 2, rng)
-            y = zoo.labels(graph, 2, rng, hidden=hides(loss, hidden))
+            y = zoo.labels(graph, 2, rng, hidden=hidden_share(loss, hidden))
             with zoo.case(title, hidden):
                 check(loss, wrapped(cls, **TRUNCATED), graph, theta, y)
 
 
 @pytest.mark.parametrize("loss, cls, graphs", asked(*THREE_STATES))
-def test_gradient_of_a_batch_with_three_states(loss, cls, graphs, seed):
+def test_gradient_with_three_states(loss, cls, graphs, seed):
     rng = np.random.default_rng(seed)
     for title, graph in graphs.items():
         theta = zoo.normal(graph, 3, rng)
-        y = zoo.labels(graph, 3, rng, hidden=hides(loss, 0.3))
+        y = zoo.labels(graph, 3, rng, hidden=hidden_share(loss, 0.3))
         with zoo.case(title):
             check(loss, wrapped(cls, **TRUNCATED), graph, theta, y)
 
@@ -137,7 +140,7 @@ def test_gradient_of_a_batch_with_three_states(loss, cls, graphs, seed):
 def test_gradient_at_the_fixed_point(loss, cls, graph, seed):
     rng = np.random.default_rng(seed)
     theta = zoo.normal(graph, 2, rng, strength=0.4)
-    y = zoo.labels(graph, 2, rng, hidden=hides(loss, 0.3))
+    y = zoo.labels(graph, 2, rng, hidden=hidden_share(loss, 0.3))
     check(loss, wrapped(cls, **FIXED_POINT), graph, theta, y, atol=1e-8)
 
 
@@ -145,22 +148,22 @@ def test_gradient_at_the_fixed_point(loss, cls, graph, seed):
 def test_gradient_with_forbidden_states(loss, cls, graph, seed):
     rng = np.random.default_rng(seed)
     possible = cls.exact_on and "clamped" not in LOSSES[loss]().get_params()  # which is mean field
-    if LOSSES[loss]().subgradient:  # one configuration is chosen, which need not be possible
-        possible = cls.exact_on == "any" and not LOSSES[loss].rounds
+    if not LOSSES[loss]().is_smooth:  # the chosen configuration need not be possible
+        possible = cls.exact_on == "any" and loss not in OF_ONE_CONFIGURATION
     theta = (zoo.forbidden if possible else zoo.forbidden_unary)(graph, 3, rng)
-    y = zoo.possible_labels(graph, theta, rng, hidden=hides(loss, 0.3))
+    y = zoo.possible_labels(graph, theta, rng, hidden=hidden_share(loss, 0.3))
     check(loss, wrapped(cls, **TRUNCATED), graph, theta, y)
 
 
 @pytest.mark.parametrize("loss, cls, graph", cases("mixed", "chains", "lattices", "forests"))
-def test_hidden_examples_cost_nothing(loss, cls, graph, seed):
+def test_examples_without_labels_have_no_loss(loss, cls, graph, seed):
     rng = np.random.default_rng(seed)
     theta = zoo.normal(graph, 3, rng)
     y = zoo.labels(graph, 3, rng)
     y[graph.node_example == 1] = -1
     value, gradient, _ = LOSSES[loss]()(wrapped(cls, **TRUNCATED), graph, theta, y)
     assert abs(value[1]) < 1e-12
-    assert (np.abs(np.delete(value, 1)) > 1e-3).all() or LOSSES[loss]().subgradient
+    assert (np.abs(np.delete(value, 1)) > 1e-3).all() or not LOSSES[loss]().is_smooth
     assert_allclose(gradient.unary[graph.node_example == 1], 0, rtol=0, atol=1e-12)
     assert_allclose(gradient.tables[graph.examples_of["entry"] == 1], 0, rtol=0, atol=1e-12)
     nothing, gradient, _ = LOSSES[loss]()(wrapped(cls, **TRUNCATED), graph, theta, np.full_like(y, -1))
@@ -172,10 +175,10 @@ def test_hidden_examples_cost_nothing(loss, cls, graph, seed):
 @pytest.mark.parametrize(
     "loss, cls, graph", cases("mixed", "chains", "equal_lattices", "lattices", "everything")
 )
-def test_batch_is_its_examples_bit_for_bit(loss, cls, graph, seed):
+def test_batch_equals_its_examples_bit_for_bit(loss, cls, graph, seed):
     rng = np.random.default_rng(seed)
     theta = zoo.normal(graph, 2, rng)
-    y = zoo.labels(graph, 2, rng, hidden=hides(loss, 0.3))
+    y = zoo.labels(graph, 2, rng, hidden=hidden_share(loss, 0.3))
     for parameters in (TRUNCATED, {"max_iter": 40, "tol": 1e-4}):
         inference = wrapped(cls, **parameters)
         value, gradient, converged = LOSSES[loss]()(inference, graph, theta, y)
@@ -189,9 +192,13 @@ def test_batch_is_its_examples_bit_for_bit(loss, cls, graph, seed):
 
 @pytest.mark.parametrize(
     "loss, cls, graph",
-    [case for case in cases("mixed", "chains", "everything") if LOSSES[case.values[0]].site_weighted],
+    [
+        case
+        for case in cases("mixed", "chains", "everything")
+        if LOSSES[case.values[0]].site_weighted and case.values[0] not in TEMPERATURES
+    ],
 )
-def test_site_weights_are_linear(loss, cls, graph, seed):
+def test_loss_is_linear_in_site_weights(loss, cls, graph, seed):
     rng = np.random.default_rng(seed)
     theta = zoo.normal(graph, 2, rng)
     y = zoo.labels(graph, 2, rng, hidden=0.3)
@@ -207,21 +214,19 @@ def test_site_weights_are_linear(loss, cls, graph, seed):
     parts = zip(weighted(first), weighted(second), weighted(first + 2 * second), strict=True)
     for one, other, both in parts:
         assert_allclose(one + 2 * other, both, rtol=1e-10, atol=1e-12)
-    if not LOSSES[loss].needs:  # where labels are conditions, a site without weight still is one
+    if not LOSSES[loss].needs:  # sites without weight are still conditioned on
         return
-    # a site without weight might as well be hidden
+    # sites without weight are equivalent to hidden sites
     weight = (np.arange(graph.n_nodes) % 2).astype(float)
     value, gradient, _ = LOSSES[loss]()(inference, graph, theta, np.where(weight > 0, y, -1))
     for one, other in zip(weighted(weight), [value, *gradient], strict=True):
         assert_allclose(one, other, rtol=1e-10, atol=1e-12)
 
 
-@pytest.mark.parametrize(
-    "loss", [name for name, cls in LOSSES.items() if not (cls.site_weighted or cls.site_costs)]
-)
-def test_site_weights_are_refused_where_they_mean_nothing(loss):
+@pytest.mark.parametrize("loss", [name for name, cls in LOSSES.items() if not cls.site_weighted])
+def test_unsupported_site_weights_raise_an_error(loss):
     graph = zoo.SINGLES["chain"]
-    with pytest.raises(ValueError, match=LOSSES[loss].__name__):
+    with pytest.raises(ValueError, match=f"site_weight must be None for {LOSSES[loss].__name__}.*'hinge'"):
         LOSSES[loss]()(
             wrapped(INFERENCE["tree"]),
             graph,
@@ -241,11 +246,11 @@ def test_site_weights_are_refused_where_they_mean_nothing(loss):
         if "tol" in cls().get_params() and able(loss, cls)
     ],
 )
-def test_not_converging_is_told_by_example(loss, name, labelled, seed):
-    """Also where all labels are known, so that the clamped half of a likelihood has nothing to iterate.
+def test_convergence_is_reported_per_example(loss, name, labelled, seed):
+    """Also if all labels are known, so that the clamped part of a likelihood does not iterate.
 
-    Both cycles of the second example are frustrated, by more than costs are worth, so that no bound of a best
-    score is reached.
+    Both cycles of the second example are frustrated, by more than the costs, so that no inference reaches a
+    bound of the best score.
     """
     graph = pack([zoo.SINGLES["no_edges"], lattice(2, 3, tied=False)])
     assert takes(loss, graph)
@@ -253,30 +258,32 @@ def test_not_converging_is_told_by_example(loss, name, labelled, seed):
     (middle,) = np.flatnonzero((graph.edges == [4, 7]).all(axis=1))  # after three nodes without edges
     theta.tables[graph.edge_table[middle]] *= -1
     y = np.full(graph.n_nodes, -1)
-    y[: 3 + (labelled if LOSSES[loss].hidden_labels else 6)] = 1
+    y[: 3 + (labelled if LOSSES[loss].takes_hidden_labels else 6)] = 1
     value, gradient, converged = LOSSES[loss]()(
         wrapped(INFERENCE[name], max_iter=2, tol=1e-13), graph, theta, y
     )
-    assert_array_equal(converged, [True, not LOSSES[loss].needs])
+    assert_array_equal(converged, [True, not calls_inference(loss)])
     assert np.isfinite(value).all()
     assert all(np.isfinite(part).all() for part in gradient)
 
 
-@pytest.mark.parametrize("loss", [loss for loss in OF_LOG_Z if LOSSES[loss].clamps])
-def test_free_field_of_a_directed_model_needs_no_inference(loss, seed):
-    """Its probabilities sum to 1; beside a model of another kind, each is what it is alone."""
+@pytest.mark.parametrize(
+    "loss", [loss for loss in OF_LOG_Z if isinstance(LOSSES[loss]().difference[0], FreeLogPartition)]
+)
+def test_normalised_fields_need_no_inference(loss, seed):
+    """Their free log-partition function is 0; other fields in the batch do not matter."""
     rng = np.random.default_rng(seed)
     parent, child = rng.dirichlet(np.ones(2)), rng.dirichlet(np.ones(3), size=2)
     directed, y = from_factors([2, 3], [(0,), (0, 1)], normalised=True), np.array([1, 2])
     theta = factor_potentials(directed, [np.log(parent), np.log(child)])
 
-    class Silent(INFERENCE["trw"]):
-        """Has nothing to say."""
+    class Failing(INFERENCE["trw"]):
+        """Inference that must not be called."""
 
         def forward(self, *args, **options):
-            raise AssertionError("No inference is needed.")
+            raise AssertionError("The inference was called.")
 
-    value, gradient, converged = LOSSES[loss]()(wrapped(Silent), directed, theta, y)
+    value, gradient, converged = LOSSES[loss]()(wrapped(Failing), directed, theta, y)
     assert_allclose(value, -np.log(parent[1] * child[1, 2]), rtol=1e-12)
     assert_allclose(gradient.tables, [0, -1, 0, 0, 0, 0, 0, -1], rtol=0, atol=1e-12)
     assert converged.all()
@@ -295,11 +302,11 @@ def test_free_field_of_a_directed_model_needs_no_inference(loss, seed):
 
 
 @pytest.mark.parametrize("loss", LOSSES)
-def test_needs_are_what_is_asked_of_the_inference(loss, seed):
+def test_loss_differentiates_its_needs_and_calls_no_other_inference(loss, seed):
     asked = set()
 
-    class Overheard(INFERENCE["bruteforce"]):
-        """Tells what it is asked."""
+    class Recording(INFERENCE["bruteforce"]):
+        """Inference that records how it is called."""
 
         def forward(self, *args, **options):
             asked.add("forward")
@@ -312,18 +319,16 @@ def test_needs_are_what_is_asked_of_the_inference(loss, seed):
 
     rng = np.random.default_rng(seed)
     graph = zoo.GRAPHS["lattices"]
-    y = zoo.labels(graph, 2, rng, hidden=hides(loss, 0.3))
-    LOSSES[loss]()(Overheard(), graph, zoo.normal(graph, 2, rng), y)
-    needs = LOSSES[loss].needs
-    assert asked == ((set() if LOSSES[loss].rounds else needs) | {"forward"} if needs else set())
+    y = zoo.labels(graph, 2, rng, hidden=hidden_share(loss, 0.3))
+    LOSSES[loss]()(Recording(), graph, zoo.normal(graph, 2, rng), y)
+    assert asked == LOSSES[loss].needs | ({"forward"} if calls_inference(loss) else set())
 
 
 @pytest.mark.parametrize("loss", LOSSES)
-def test_one_label_costs_nothing(loss, seed):
-    """There is nothing else to be: no other label for a maximum to be over."""
+def test_loss_is_zero_with_a_single_class(loss, seed):
     rng = np.random.default_rng(seed)
     for graph in (zoo.GRAPHS["lattices"], zoo.GRAPHS["isolated"]):
-        theta, y = zoo.normal(graph, 1, rng), zoo.labels(graph, 1, rng, hidden=hides(loss, 0.3))
+        theta, y = zoo.normal(graph, 1, rng), zoo.labels(graph, 1, rng, hidden=hidden_share(loss, 0.3))
         name = "trw" if able(loss, INFERENCE["trw"]) else "bp"
         value, gradient, converged = LOSSES[loss]()(wrapped(INFERENCE[name]), graph, theta, y)
         assert_allclose(value, 0, rtol=0, atol=1e-12)
@@ -332,8 +337,8 @@ def test_one_label_costs_nothing(loss, seed):
         assert converged.all()
 
 
-@pytest.mark.parametrize("loss", [loss for loss in OF_THETA if not LOSSES[loss].rounds])
-def test_impossible_labels_have_no_likelihood_and_no_nan(loss):
+@pytest.mark.parametrize("loss", sorted(set(OF_THETA) - OF_ONE_CONFIGURATION))
+def test_impossible_labels_have_an_infinite_loss_and_no_nan(loss):
     graph = pack([zoo.SINGLES["lattice_2x2"], zoo.SINGLES["lattice_2x2"]])
     theta = zoo.constant(graph, 2, None)
     theta.unary[5, 1] = -np.inf

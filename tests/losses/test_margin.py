@@ -1,4 +1,4 @@
-"""What max-margin losses and their relatives promise: limits, bounds, costs, halves."""
+"""Max-margin losses: limits, bounds, costs, and the two parts of the difference."""
 
 from contextlib import nullcontext
 
@@ -10,16 +10,16 @@ from derivatives import check_gradient
 from loss_definitions import TEMPERATURES as OF_LOSSES
 from loss_definitions import by_example, unified, wrapped
 from numpy.testing import assert_allclose, assert_array_equal
+from strategies import Resumed
 
 from skcrf.graph import Potentials, augment, chain, lattice, pack
 from skcrf.inference import INFERENCE
 from skcrf.losses import LOSSES, Hinge, LatentHinge, Likelihood, MarginalHinge, Unified
-from skcrf.training.objective import Resumed
 
 EXACT = INFERENCE["bruteforce"]
 BATCH = pack([zoo.SINGLES[name] for name in ("lonely", "cycle", "pair", "chain")])
 FOREST = pack([zoo.SINGLES[name] for name in ("lonely", "chain")])
-#: Temperatures of labels and hidden labels: both orders, both limits.
+#: Temperatures of labels and hidden labels, in both orders and at both limits.
 TEMPERATURES = [(0.0, 0.0), (0.0, 0.7), (0.4, 0.4), (0.3, 0.8), (1.0, 0.0), (0.9, 0.2), (1.0, 1.0)]
 
 
@@ -34,7 +34,7 @@ def value_of(loss, theta, y, **options):
 
 @pytest.mark.parametrize("cost", [0.0, 2.0])
 @pytest.mark.parametrize("eps_y, eps_h", TEMPERATURES)
-def test_unified_is_its_definition(eps_y, eps_h, cost, seed):
+def test_unified_loss_equals_the_definition(eps_y, eps_h, cost, seed):
     loss = Unified(eps_y, eps_h, cost)
     for hidden in (0.0, 0.5):
         theta, y, _ = problem(seed, hidden=hidden)
@@ -45,8 +45,7 @@ def test_unified_is_its_definition(eps_y, eps_h, cost, seed):
     def value(g, t):
         return loss(wrapped(EXACT), g, t, np.resize(y, g.n_nodes))[0]
 
-    kinks = {"step": 1e-5, "atol": 1e-8} if loss.subgradient else {}
-    check_gradient(gradient, value, BATCH, theta, **kinks)
+    check_gradient(gradient, value, BATCH, theta, **({} if loss.is_smooth else {"step": 1e-5, "atol": 1e-8}))
 
 
 @pytest.mark.parametrize(
@@ -63,14 +62,14 @@ def test_unified_is_its_definition(eps_y, eps_h, cost, seed):
     ],
     ids=repr,
 )
-def test_limits_of_the_unified_loss(warm, limit, seed):
+def test_unified_loss_has_the_other_losses_as_limits(warm, limit, seed):
     """P16 Table 4.1."""
     theta, y, _ = problem(seed, hidden=0.5, n_states=3)
     assert_allclose(value_of(warm, theta, y), value_of(limit, theta, y), rtol=0, atol=1e-4)
 
 
 @pytest.mark.parametrize("eps_y, eps_h", [(1.0, 0.0), (0.3, 0.8)])
-def test_labels_are_enumerated_for_methods_that_cannot_order_temperatures(eps_y, eps_h, seed):
+def test_labels_are_enumerated_for_inferences_without_the_task_tempered(eps_y, eps_h, seed):
     rng = np.random.default_rng(seed)
     theta, y = zoo.normal(FOREST, 2, rng), zoo.labels(FOREST, 2, rng, hidden=0.5)
     ask = FOREST, theta, y
@@ -79,7 +78,7 @@ def test_labels_are_enumerated_for_methods_that_cannot_order_temperatures(eps_y,
     assert_allclose(found[1].tables, expected[1].tables, rtol=0, atol=1e-9)
 
 
-def test_without_hidden_labels_all_hinges_are_one(seed):
+def test_all_hinge_losses_are_equal_without_hidden_labels(seed):
     theta, y, _ = problem(seed, hidden=0.0)
     expected = value_of(Hinge(), theta, y)
     assert (expected > 0.1).any()
@@ -87,8 +86,8 @@ def test_without_hidden_labels_all_hinges_are_one(seed):
         assert_allclose(value_of(loss, theta, y), expected, rtol=1e-12, atol=1e-12)
 
 
-def test_losses_bound_the_cost_of_what_is_predicted(seed):
-    """The reason for the margin: P16 Lemma B.1.1; the cost of a class is its weight."""
+def test_loss_is_an_upper_bound_of_the_cost_of_predictions(seed):
+    """P16 Lemma B.1.1, with class weights as costs."""
     rng = np.random.default_rng(seed)
     cost = rng.uniform(0.2, 3.0, size=BATCH.n_nodes)
     cases = (Hinge(), 0.0, 0.0), (LatentHinge(), 0.5, 0.0), (MarginalHinge(), 0.5, 1.0)
@@ -105,7 +104,7 @@ def test_losses_bound_the_cost_of_what_is_predicted(seed):
     assert tight > 3
 
 
-def test_costs_are_those_of_the_labels(seed):
+def test_site_weights_are_costs_of_wrong_labels(seed):
     theta, y, rng = problem(seed, hidden=0.0)
     cost = rng.uniform(0.0, 3.0, size=BATCH.n_nodes)
     expected = unified(BATCH, theta, y, 0.0, 0.0, cost)
@@ -113,10 +112,10 @@ def test_costs_are_those_of_the_labels(seed):
 
 
 @pytest.mark.parametrize("name", OF_LOSSES)
-def test_costs_may_depend_on_what_is_predicted(name, seed):
-    """Any loss that is a sum over sites, of labels that have an order here."""
+def test_costs_may_depend_on_the_predicted_label(name, seed):
+    """Ordered labels, whose cost is their distance."""
     loss = LOSSES[name](cost=10 * np.abs(np.subtract.outer(range(3), range(3))))
-    theta, y, rng = problem(seed, hidden=0.5 if loss.hidden_labels else 0.0, n_states=3)
+    theta, y, rng = problem(seed, hidden=0.5 if loss.takes_hidden_labels else 0.0, n_states=3)
     expected = unified(BATCH, theta, y, *OF_LOSSES[name], loss.cost)
     assert_allclose(value_of(loss, theta, y), expected, rtol=1e-12, atol=1e-12)
     assert (np.abs(expected - value_of(LOSSES[name](cost=10.0), theta, y)) > 0.1).any()
@@ -133,24 +132,24 @@ def augmented(theta, cost, y):
 @pytest.mark.parametrize(
     "cost, message",
     [
-        (np.zeros((3, 3)), r"cost has shape \(3, 3\), expected \(2, 2\): a row for each right label"),
-        ([[0.0, 1.0], [-1.0, 0.0]], r"cost must be at least 0"),
-        ([[0.0, np.nan], [1.0, 0.0]], r"cost is no table of numbers, .*: Input cost contains NaN"),
-        ([0.0, 1.0], r"cost has shape \(2,\), expected \(2, 2\)"),
-        (np.ones((2, 2)), r"0 on its diagonal"),
-        ({(0, 1): 1.0}, r"cost is no table of numbers, expected \(2, 2\): a row for each right label"),
-        ([[0.0, 1.0], [1.0]], r"cost is no table of numbers, .*(inhomogeneous|sequence)"),
+        (np.zeros((3, 3)), r"cost must be .* of shape \(2, 2\), with one row .*, got shape \(3, 3\)"),
+        ([[0.0, 1.0], [-1.0, 0.0]], r"cost must be at least 0, .* got a minimum of -1"),
+        ([[0.0, np.nan], [1.0, 0.0]], r"cost must be .*: Input cost contains NaN"),
+        ([0.0, 1.0], r"cost must be .* of shape \(2, 2\), .*, got shape \(2,\)"),
+        (np.ones((2, 2)), r"0 on the diagonal, got .* the diagonal \[1.0, 1.0\]"),
+        ({(0, 1): 1.0}, r"cost must be .* of shape \(2, 2\), with one row per correct label"),
+        ([[0.0, 1.0], [1.0]], r"cost must be .*: .*(inhomogeneous|sequence)"),
     ],
 )
-def test_costs_that_are_none(cost, message, seed):
+def test_invalid_costs_raise_an_error(cost, message, seed):
     theta, y, _ = problem(seed, hidden=0.0)
     with pytest.raises(ValueError, match=message):
         value_of(Hinge(cost=cost), theta, y)
-    with pytest.raises(ValueError, match=message):  # known before there are potentials
+    with pytest.raises(ValueError, match=message):  # also before there are potentials
         Hinge(cost=cost).check(EXACT(), np.array([3]), np.array([3]), 2)
 
 
-def test_the_gradient_is_the_difference_of_two_configurations(seed):
+def test_hinge_gradient_is_the_difference_of_two_configurations(seed):
     theta, y, _ = problem(seed, hidden=0.0)
     _, gradient, _ = Hinge()(wrapped(EXACT), BATCH, theta, y)
     wrong = np.array([y[:, None] != np.arange(2)], dtype=float)[0]
@@ -159,38 +158,39 @@ def test_the_gradient_is_the_difference_of_two_configurations(seed):
     assert_allclose(gradient.unary, np.eye(2)[x] - np.eye(2)[y], rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("name", [name for name, cls in LOSSES.items() if cls.convex is not None])
-def test_halves(name, seed):
-    """Their difference is the loss, and each is convex."""
+@pytest.mark.parametrize("name", [name for name, cls in LOSSES.items() if cls.difference is not None])
+def test_loss_is_the_difference_of_two_convex_functions(name, seed):
     loss = LOSSES[name]()
-    theta, y, rng = problem(seed, hidden=0.5 if loss.hidden_labels else 0.0)
+    theta, y, rng = problem(seed, hidden=0.5 if loss.takes_hidden_labels else 0.0)
     other = zoo.normal(BATCH, 2, rng)
     middle = Potentials(*((a + b) / 2 for a, b in zip(theta, other, strict=True)))
     inference = wrapped(EXACT)
-    convex, concave = (half(inference, BATCH, theta, y) for half in (loss.convex, loss.concave))
+    convex, concave = (part(inference, BATCH, theta, y) for part in loss.difference)
     labelled = by_example(BATCH, enumerate(y >= 0)) > 0
     assert_allclose(np.where(labelled, convex[0] - concave[0], 0.0), value_of(loss, theta, y), atol=1e-12)
-    for half in (loss.convex, loss.concave) if name != "em" else (loss.convex,):  # mean field is not exact
-        ends = [half(inference, BATCH, t, y)[0] for t in (theta, other)]
-        assert (half(inference, BATCH, middle, y)[0] <= np.mean(ends, axis=0) + 1e-9).all()
+    for part in loss.difference if name != "em" else loss.difference[:1]:  # mean field is not exact
+        ends = [part(inference, BATCH, t, y)[0] for t in (theta, other)]
+        assert (part(inference, BATCH, middle, y)[0] <= np.mean(ends, axis=0) + 1e-9).all()
 
 
-def test_what_is_refused():
+def test_unsupported_labels_raise_an_error():
     graph = pack([chain(2), chain(14)])
     theta = zoo.constant(graph, 2, None)
     y = np.zeros(16, dtype=np.int64)
     y[5] = -1
-    with pytest.raises(ValueError, match=r"Hinge takes no hidden .* 1 of 14 .* example 1 .*'marginal_hinge'"):
+    with pytest.raises(ValueError, match=r"Hinge, got 1 hidden of 14 labels in example 1.*'marginal_hinge'"):
         Hinge()(wrapped(INFERENCE["tree"]), graph, theta, y)
     for loss in (Unified.mllr(), Unified(0.5, 1.0)):
-        with pytest.raises(ValueError, match=rf"eps_y={loss.eps_y} .*13 labels of 2 states in example 1 are"):
+        with pytest.raises(
+            ValueError, match=rf"eps_y={loss.eps_y} .*13 labels of 2 states in example 1.*'exact'"
+        ):
             loss(wrapped(INFERENCE["bp"]), graph, theta, y)
-    y[2:] = -1  # an example of which nothing is known does not count
+    y[2:] = -1  # an example without labels does not count
     assert Hinge()(wrapped(INFERENCE["tree"]), graph, theta, y)[0][1] == 0.0
 
 
-def test_what_is_enumerated_at_most():
-    """4096 configurations, of examples that hide labels; but none where temperatures can be ordered."""
+def test_at_most_4096_configurations_are_enumerated():
+    """Only in examples with hidden labels, and only by inferences without the task "tempered"."""
     mllr, other, sizes = Unified.mllr(), INFERENCE["bp"](), np.array([50, 2000, 3])
     for n_labels, n_states, refused in (
         ([12, 2000, 3], 2, False),
@@ -218,36 +218,36 @@ def test_what_is_enumerated_at_most():
         ("trw", MarginalHinge()),
     ],
 )
-def test_right_labels_are_always_a_candidate(name, loss, seed):
-    """A search that is too short finds maxima below the score of the right labels, but no loss is below 0."""
+def test_loss_is_not_negative_with_approximate_maxima(name, loss, seed):
+    """An inference with too few iterations finds scores below that of the correct labels."""
     rng, graph = np.random.default_rng(seed), pack([lattice(6, 7)] * 6)
     theta = zoo.attractive(graph, 3, rng, strength=2.0)
     best = INFERENCE["trw_s"](max_iter=100).forward(graph, theta, 0.0).mu.argmax(axis=1)
-    y = np.where((rng.random(len(best)) < 0.8) & loss.hidden_labels, -1, best)
+    y = np.where((rng.random(len(best)) < 0.8) & loss.takes_hidden_labels, -1, best)
     inference = wrapped(INFERENCE[name], **({} if name == "icm" else {"max_iter": 1}))
     value, gradient, _ = loss(inference, graph, theta, y, site_weight=np.full(len(y), 0.1))
     nothing = value == 0
     assert (value >= 0).all() and nothing.any()
     assert_allclose(gradient.unary[nothing[graph.node_example]], 0.0, rtol=0, atol=1e-12)
-    unaware = loss.convex._free(inference, graph, augment(theta, y, 0.1), y)[0]
-    assert (unaware < loss.concave(inference, graph, theta, y)[0]).any()
+    tau = np.where(y < 0, 1.0 if "mixed" in loss.tasks else 0.0, 0.0)
+    inferred = inference.forward(graph, augment(theta, y, 0.1), tau).log_z
+    assert (inferred < loss.difference[1](inference, graph, theta, y)[0]).any()
 
 
 @pytest.mark.parametrize("loss", [LatentHinge(), MarginalHinge(), Unified(0.0, 0.6)])
-def test_the_clamped_half_is_inferred_once(loss, seed):
-    """It is what is subtracted and a candidate of what is added; evaluated alone, that half infers it too."""
+def test_clamped_part_is_inferred_once(loss, seed):
+    """It is subtracted, and a lower bound of the other part; alone, the other part infers it as well."""
     rng, graph = np.random.default_rng(seed), pack([lattice(4, 5), chain(6)])
     theta, y = zoo.attractive(graph, 3, rng, strength=2.0), zoo.labels(graph, 3, rng, hidden=0.7)
-    starts, n_calls = {loss: {}, loss.convex: {}, loss.concave: {}}, {}
-
-    def asked(call):
-        inference = Resumed(wrapped(INFERENCE["bp"], max_iter=1), starts[call])
-        answer, n_calls[call] = call(inference, graph, theta, y), inference.n_calls
-        return answer
-
+    functions, starts = (loss, *loss.difference), ({}, {}, {})
     for _ in range(2):  # the second time from where the first ended
-        whole, convex, concave = map(asked, starts)
-        assert list(n_calls.values()) == [2, 2, 1] == [len(kept) for kept in starts.values()]
+        results, n_calls = [], []
+        for function, start in zip(functions, starts, strict=True):
+            inference = Resumed(wrapped(INFERENCE["bp"], max_iter=1), start)
+            results.append(function(inference, graph, theta, y))
+            n_calls.append(inference.n_calls)
+        assert n_calls == [2, 2, 1] == [len(start) for start in starts]
+        whole, convex, concave = results
         assert_array_equal(whole[0], convex[0] - concave[0])
         for found, one, other in zip(whole[1], convex[1], concave[1], strict=True):
             assert_array_equal(found, one - other)

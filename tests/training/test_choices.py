@@ -15,6 +15,7 @@ from skcrf.gradients import Backprop
 from skcrf.inference import INFERENCE, TRW, Gibbs
 from skcrf.losses import LOSSES, Unified
 from skcrf.optimizers import OPTIMIZERS, Adam, Subgradient
+from skcrf.training.learning import suited
 
 
 @pytest.fixture(scope="module")
@@ -38,10 +39,10 @@ def quietly(est, X, Y):
 def test_every_loss_names_its_optimizer(name, images):
     """Losses with kinks have another one than L-BFGS, and the fit is better than where it starts."""
     loss = LOSSES[name]()
-    assert loss.optimizer in OPTIMIZERS
-    assert (loss.optimizer == "lbfgs") == (not loss.subgradient)
+    optimizer = suited(loss, TRW())
+    assert (optimizer == "lbfgs") == loss.is_smooth
     est = quietly(GridCRFClassifier(loss=name, max_iter=10, tol=1e-3), *images)
-    assert type(est.optimizer_) is OPTIMIZERS[loss.optimizer]
+    assert type(est.optimizer_) is OPTIMIZERS[optimizer]
     assert est.optimizer == "auto"
     assert est.score(*images) > 0.8
     assert np.abs(est.edge_coef_).max() > 1e-3
@@ -51,7 +52,7 @@ def test_every_loss_names_its_optimizer(name, images):
     "eps, optimizer", [((0.0, 1.0), "cccp"), ((1.0, 0.0), "cccp"), ((0.5, 0.5), "lbfgs")]
 )
 def test_temperatures_choose(eps, optimizer):
-    assert Unified(*eps).optimizer == optimizer
+    assert suited(Unified(*eps), TRW()) == optimizer
 
 
 @pytest.mark.parametrize("inference", [name for name, one in INFERENCE.items() if "sum" not in one.tasks])
@@ -69,11 +70,11 @@ def test_directed_models_have_optimizers_of_their_own(name, images):
     """Their potentials are not linear in the weights, so that no method of convex functions is for them."""
     X, Y = images
     est = quietly(GridDAGMClassifier("bp", name, max_iter=10, tol=1e-3), X[:2, :3, :4], Y[:2, :3, :4])
-    assert type(est.optimizer_) is OPTIMIZERS["subgradient" if est.loss_.subgradient else "lbfgs"]
+    assert type(est.optimizer_) is OPTIMIZERS["lbfgs" if est.loss_.is_smooth else "subgradient"]
     assert np.isfinite(est.loss_curve_).all() and max(est.loss_curve_) < 20
     for optimizer in ("bundle", "cccp", "frank_wolfe"):
-        if est.loss_.subgradient:
-            with pytest.raises(ValueError, match=r"take optimizer 'auto'|take one of .*or another optimizer"):
+        if not est.loss_.is_smooth:
+            with pytest.raises(ValueError, match=r"optimizer.?'auto'|take one of .*or another optimizer"):
                 clone(est).set_params(optimizer=optimizer, alpha=0.1, fit_intercept=False).fit(X, Y)
 
 
@@ -89,12 +90,12 @@ def test_the_bundle_method_refuses_what_is_not_convex(inference, images):
     X, Y = images
     hidden = [np.ma.masked_array(y, np.arange(42).reshape(6, 7) % 3 == 0) for y in Y]
     est = GridCRFClassifier(inference, "latent_hinge", optimizer="bundle", max_iter=5)
-    with pytest.raises(ValueError, match=r"which LatentHinge is not where labels are hidden: take .*'auto'"):
+    with pytest.raises(ValueError, match=r"LatentHinge is not convex if labels are hidden\. Use .*'auto'"):
         est.fit(X, hidden)
     quietly(est, X, Y)
     for name, loss in LOSSES.items():
-        if not loss.is_convex and not loss.needs:
-            with pytest.raises(ValueError, match=f"which {loss.__name__} is not: take optimizer"):
+        if not loss.is_convex and not loss.needs | loss.tasks:
+            with pytest.raises(ValueError, match=rf"because {loss.__name__} is not convex\. Use optimizer"):
                 est.set_params(loss=name).fit(X, Y)
 
 

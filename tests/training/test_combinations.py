@@ -63,7 +63,7 @@ def ways(loss, inference):
 COMBINATIONS = [
     pytest.param(loss, inference, way, id=f"{loss}-{inference}-{way}")
     for loss in LOSSES
-    if not LOSSES[loss]().subgradient
+    if LOSSES[loss]().is_smooth
     for inference in zoo.LEARNING
     for way in ways(loss, inference)
 ]
@@ -75,7 +75,7 @@ STEPPED = [
     for loss in LOSSES
     for inference, cls in INFERENCE.items()
     if serves(cls, LOSSES[loss]())
-    and (LOSSES[loss]().subgradient or (LOSSES[loss].needs and "sum" not in cls.tasks))
+    and (not LOSSES[loss]().is_smooth or (LOSSES[loss].needs and "sum" not in cls.tasks))
 ]
 
 
@@ -130,6 +130,6 @@ def test_fit_is_better_than_without_edges(loss, inference, way):
 def test_steps_are_better_than_without_edges(loss, inference):
     train, test, independent = problem(inference)
     est = GridCRFClassifier(zoo.build(INFERENCE[inference], **TRUNCATED), loss)
-    est.set_params(**STEPS[LOSSES[loss].site_costs]).fit(*train)
+    est.set_params(**STEPS["cost" in LOSSES[loss]().get_params()]).fit(*train)
     gain = independent - (1 - est.score(*test))
     assert (gain >= GAIN) == (inference not in NO_BETTER.get((loss, "steps"), set()))

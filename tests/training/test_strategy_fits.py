@@ -1,4 +1,4 @@
-"""Fits with every gradient strategy, and the memory that they take."""
+"""Fits with every gradient strategy, and the memory of their gradients."""
 
 import tracemalloc
 
@@ -21,7 +21,7 @@ from skcrf.inference import BP, INFERENCE, TRW, MeanField
 @pytest.mark.parametrize("name", STRATEGIES)
 @pytest.mark.parametrize("cls", [BP, TRW, MeanField])
 def test_memory_does_not_grow_with_iterations(cls, name):
-    """At a fixed point no tape is kept: many iterations take as much memory as few; a tape would not."""
+    """No tape is kept at a fixed point; with a tape, memory grows."""
     graph = lattice(40, 40)
     theta = zoo.attractive(graph, 3, np.random.default_rng(0), strength=0.5)
     d_mu = np.ones_like(theta.unary) * [1.0, 2.0, 3.0]
@@ -48,7 +48,7 @@ def test_memory_does_not_grow_with_iterations(cls, name):
 
 @pytest.mark.parametrize("name", ["trw", "mean_field"])
 @pytest.mark.parametrize("loss", ["univariate_logistic", "clique_logistic"])
-def test_fits_get_to_the_same_weights(loss, name):
+def test_fits_with_all_strategies_reach_the_same_weights(loss, name):
     X, Y = make_binary_denoising(n_images=4, shape=(10, 10), noise=1.5, random_state=0)
     inference = INFERENCE[name](tol=1e-10, max_iter=2000)
     fitted = {
@@ -62,9 +62,9 @@ def test_fits_get_to_the_same_weights(loss, name):
         assert_allclose(est.loss_curve_[-1], expected.loss_curve_[-1], rtol=1e-7)
 
 
-@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")  # few steps are enough
-def test_em_by_name_where_labels_are_hidden():
-    """Its mean field converges where the inference does, which these strategies ask for."""
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")  # few iterations suffice
+def test_em_by_name_with_hidden_labels_and_every_strategy():
+    """The mean field of EM converges if the inference does, as these strategies require."""
     X, Y = make_binary_denoising(n_images=4, shape=(8, 8), noise=1.5, random_state=0)
     Y = np.ma.masked_array(Y, mask=np.random.default_rng(0).random(Y.shape) < 0.3)
     inference = TRW(tol=1e-6, max_iter=500)
@@ -77,7 +77,7 @@ def test_em_by_name_where_labels_are_hidden():
         assert curve[-1] < curve[0]
 
 
-def test_parameters_by_name():
+def test_parameters_of_strategies_can_be_set_by_name():
     X, Y = make_binary_denoising(n_images=2, shape=(6, 6), random_state=0)
     est = GridCRFClassifier(TRW(tol=1e-4, max_iter=200), gradient=Perturbation(), max_iter=2, tol=10.0)
     est.set_params(gradient__sides=4, gradient__multiplier=3.0).fit(X, Y)
@@ -86,8 +86,8 @@ def test_parameters_by_name():
     assert est.gradient_.solver == "direct"
 
 
-@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")  # few steps are enough
-def test_two_threads_change_no_bit():
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")  # few iterations suffice
+def test_two_threads_give_the_same_bits():
     X, Y = make_binary_denoising(n_images=4, shape=(10, 10), random_state=0)
     for gradient in (Perturbation(), Implicit(), Implicit(solver="direct")):
         est = GridCRFClassifier(TRW(tol=1e-5, max_iter=200), gradient=gradient, max_iter=3, tol=1e-3)
