@@ -255,20 +255,20 @@ class BaseFieldClassifier(PredictionMixin, ClassifierMixin, CallbackSupportMixin
             w = self._start(init, objective, monitor) if first else self._fitted_model()[1]
             # After a fit, or with another optimizer, start afresh from the fitted weights.
             optimizer = self.optimizer_
-            fresh = type(optimizer), w, optimizer.start(w), check_random_state(self.random_state)
+            fresh = type(optimizer), w, optimizer.init_state(w), check_random_state(self.random_state)
             before = vars(self).get("_partial_fit_state", fresh)
             _, w, state, rng = before if before[0] is fresh[0] else fresh
             w, value, state = optimizer.epoch(objective, w, state, rng)
         self._partial_fit_state = fresh[0], w, state, rng
         monitor.loss_curve = [*([] if first else self.loss_curve_), value]
-        self._set_fitted(objective.model.unpack(optimizer.judged(w, state)), monitor, converged=False)
+        self._set_fitted(objective.model.unpack(optimizer.averaged(w, state)), monitor, converged=False)
 
     @property
     def _init(self):
         """The start of `fit`: a name, or an estimator."""
         if not (isinstance(self.init, str) and self.init == "auto"):
             return self.init
-        return self.loss_.starts_from if self.optimizer_.starts else "zeros"
+        return self.loss_.starts_from if self.optimizer_.uses_init else "zeros"
 
     def _start(self, init, objective, monitor):
         """Return the weights to start from."""

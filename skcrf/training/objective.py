@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from skcrf.data import user_index
+from skcrf.gradients import BaseGradient
 from skcrf.inference import BaseInference
 from skcrf.losses import LOSSES, BaseLoss
 from skcrf.models import BaseModel
@@ -63,13 +64,13 @@ class Evaluation(NamedTuple):
         return batch.weight @ value, gradient, bool(converged.all())
 
 
-class ResumedInference:
+class ResumedInference(BaseGradient):
     """An inference that starts from the messages of an earlier evaluation.
 
     Parameters
     ----------
     inference : BaseInference
-        The inference.
+        The inference, wrapped by a gradient strategy.
     messages : dict
         Messages at the end of each forward pass of a loss, by its number.
     renew : bool
@@ -77,22 +78,25 @@ class ResumedInference:
     """
 
     def __init__(self, inference, messages, renew):
-        self.inference = inference
+        self.inference_ = inference
         self.messages = messages
         self.renew = renew
+        self.layouts, self.tol = inference.layouts, inference.tol
         self.n_calls = 0
-
-    def __getattr__(self, name):
-        return getattr(self.inference, name)
 
     def forward(self, *args, **options):
         """Infer, starting from the messages of the same call in the earlier evaluation."""
-        start = self.messages.get(self.n_calls)
-        beliefs = self.inference.forward(*args, **options, start=start)
+        beliefs = self.inference_.forward(*args, **options, start=self.messages.get(self.n_calls))
         if self.renew or self.n_calls not in self.messages:
-            self.messages[self.n_calls] = self.inference.start_of(beliefs)
+            self.messages[self.n_calls] = self.inference_.start_of(beliefs)
         self.n_calls += 1
         return beliefs
+
+    def backward(self, beliefs, d_mu=None, d_edge_mu=None, d_log_z=None):
+        return self.inference_.backward(beliefs, d_mu, d_edge_mu, d_log_z)
+
+    def beside(self, choose):
+        return self.inference_.beside(choose)
 
 
 def _count_labels(batches):
@@ -200,7 +204,7 @@ class Objective:
             The first one, with the penalty, minus the second.
         """
         if self.loss.difference is None:
-            able = sorted(name for name, loss in LOSSES.items() if loss().difference is not None)
+            able = sorted(name for name, loss in LOSSES.items() if loss.difference is not None)
             raise ValueError(
                 f"The optimizer needs a loss that is a difference of convex functions, got "
                 f"{type(self.loss).__name__}. Use one of {able}, or another optimizer."
@@ -222,7 +226,9 @@ class Objective:
         return value, gradient
 
     def training_error(self, w):
-        """Return the fraction of labels that are predicted wrong, examples counted by their weights."""
+        """Return the weighted fraction of labels that are predicted wrong, or None if it is not known."""
+        if self.count_errors is None:
+            return None
         count = self.count_errors(self.model, w)
         wrong = self.run(count, self.batches, among=self._all_batches, title="training error")
         return float(sum(wrong) / self._n_labels)
