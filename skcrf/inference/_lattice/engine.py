@@ -32,7 +32,7 @@ from skcrf.inference._lattice.layout import (
 from skcrf.inference._lattice.message import MAX, RATIO, SUM, exponentiate
 from skcrf.inference._lattice.readout import expected_tables, marginals, marginals_vjp
 from skcrf.inference._lattice.sweep import message_changes, sweep, sweep_vjp
-from skcrf.inference._pairwise.readout import EdgeReader
+from skcrf.inference._pairwise.engine import MessageEngine
 
 # The range of logarithms whose exponentials are safe products of doubles, with a margin.
 _RANGE = 600.0
@@ -58,7 +58,7 @@ class _Adjoint(NamedTuple):
     rotated: np.ndarray | None
 
 
-class LatticeEngine(EdgeReader):
+class LatticeEngine(MessageEngine):
     """Messages on lattices of four or eight neighbours, undamped and with one weight per line.
 
     Parameters
@@ -219,7 +219,7 @@ class LatticeEngine(EdgeReader):
         with np.errstate(divide="ignore"):
             return np.log(messages, out=messages)
 
-    def enter(self, d_messages):
+    def messages_vjp(self, d_messages):
         d_state = full((self.row_ptr[-1], 1), 0.0)
         copy_messages(self.tiles, d_messages, d_state[:, 0], False)
         return d_state
