@@ -5,7 +5,7 @@ import pytest
 from numpy.testing import assert_array_equal
 
 from skcrf._numerics import kernel_array, vector_exp, vector_kernel, vector_log
-from skcrf.inference._lattice.message import exponentials
+from skcrf.inference._lattice.message import exponentiate
 
 
 @vector_kernel
@@ -28,7 +28,7 @@ def one_by_one(function):
     return lambda values: np.array([plain(value) for value in values])
 
 
-EXP = {"vectors": in_a_loop(exponentials), "python": one_by_one(vector_exp)}
+EXP = {"vectors": in_a_loop(exponentiate), "python": one_by_one(vector_exp)}
 LOG = {"vectors": in_a_loop(_logarithms), "python": one_by_one(vector_log)}
 
 

@@ -4,6 +4,7 @@ import numpy as np
 
 from skcrf.graph import ExampleError
 from skcrf.inference._engine import Plan, pull_back
+from skcrf.inference._lattice.engine import LatticeEngine
 from skcrf.inference._message_passing import MessagePassing
 from skcrf.inference._pairwise.engine import ForestEngine
 from skcrf.inference._pairwise.schedule import breadth_first, cycle_edges, edge_links, two_passes
@@ -32,7 +33,7 @@ class Tree(MessagePassing):
 
     tasks = frozenset({"sum", "max"})
     exact_on = "forest"
-    _engines = (ForestEngine,)
+    _engines = (LatticeEngine, ForestEngine)
 
     def forward(self, graph, theta, tau=None, *, edges=False, tape=False, start=None, inner=None):
         beliefs = super().forward(graph, theta, tau, edges=edges, tape=tape, start=start, inner=inner)

@@ -1,16 +1,13 @@
 """Tree-reweighted belief propagation."""
 
-from functools import lru_cache, singledispatch
 from numbers import Real
 
 import numpy as np
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import minimum_spanning_tree
 from sklearn.base import clone
 from sklearn.utils._param_validation import Interval, StrOptions
 
-from skcrf.graph import ExampleError, FactorGraph
-from skcrf.inference._edge_weights import covering_weights
+from skcrf.graph import ExampleError
+from skcrf.inference._edge_weights import spanning_tree_weights
 from skcrf.inference._engine import Plan
 from skcrf.inference._fixed_point import may_resume
 from skcrf.inference._message_passing import PASSING, MessagePassing
@@ -100,75 +97,3 @@ class TRW(MessagePassing):
             n_edges = np.diff(graph.edge_ptr)[wrong[0]]
             raise ExampleError(f"rho has {len(rho)} values, but {{example}} has {n_edges} edges.", wrong[0])
         return np.tile(rho, graph.n_examples)
-
-
-@singledispatch
-def spanning_tree_weights(graph):
-    """Compute the probability of each edge in a distribution over spanning trees.
-
-    Parameters
-    ----------
-    graph : Graph or FactorGraph
-        Any graph; where it is not connected, trees become forests, and where it has factors, sets of factors
-        without cycles.
-
-    Returns
-    -------
-    rho : ndarray of shape (n_edges,)
-        Probabilities.
-    """
-    rho = np.empty(graph.n_edges)
-    for example in np.flatnonzero(np.diff(graph.edge_ptr)):
-        part = slice(graph.edge_ptr[example], graph.edge_ptr[example + 1])
-        height, width = (int(size) for size in graph.shapes[example])
-        if height > 0:
-            rho[part] = _lattice_weights(height, width, part.stop - part.start)
-        else:
-            nodes = graph.node_ptr[example : example + 2]
-            rho[part] = _covering_weights(int(nodes[1] - nodes[0]), (graph.edges[part] - nodes[0]).tobytes())
-    return rho
-
-
-@spanning_tree_weights.register
-def _(graph: FactorGraph):
-    return covering_weights(graph)
-
-
-@lru_cache(maxsize=4)
-def _lattice_weights(height, width, n_edges):
-    """Mix combs: all edges of one direction, and what joins them.
-
-    All horizontal edges and a column drawn at random are a spanning tree, and so are all vertical edges and a
-    row. With diagonals, so are all edges of a diagonal direction, the top row and one outer column.
-
-    One weight for all edges, or one a direction, will not do with diagonals: a corner has three edges only,
-    which no tree may leave out altogether, so that the other diagonals would be left with next to nothing.
-    """
-    diagonals = n_edges > height * (width - 1) + width * (height - 1)
-    trees = 4 if diagonals else 2
-    horizontal = np.full((height, width - 1), (1 + 1 / height) / trees)
-    vertical = np.full((height - 1, width), (1 + 1 / width) / trees)
-    if diagonals:
-        horizontal[0] += 2 / trees
-        vertical[:, 0] += 1 / trees
-        vertical[:, -1] += 1 / trees
-    diagonal = np.full(n_edges - horizontal.size - vertical.size, 1 / trees)
-    return np.concatenate([horizontal.ravel(), vertical.ravel(), diagonal])
-
-
-@lru_cache(maxsize=1024)
-def _covering_weights(n_nodes, edges, times=3):
-    """Cover the graph with spanning trees of the least used edges until each was used `times` times."""
-    edges = np.sort(np.frombuffer(edges, dtype=np.int64).reshape(-1, 2), axis=1)
-    pairs, pair_of, copies = np.unique(edges, axis=0, return_inverse=True, return_counts=True)
-    used, n_trees = np.zeros(len(pairs)), 0
-    ends = pairs.T.astype(np.int32)  # the only indices that all SciPy versions take here
-    number = {tuple(pair): n for n, pair in enumerate(pairs.tolist())}
-    while used.min() < times:
-        weighted = coo_array((1 + used, ends), shape=(n_nodes, n_nodes)).tocsr()
-        tree = minimum_spanning_tree(weighted).tocoo()
-        chosen = np.sort(np.stack([tree.row, tree.col], axis=1), axis=1)
-        used[[number[tuple(pair)] for pair in chosen.tolist()]] += 1
-        n_trees += 1
-    # Parallel edges share the probability of their pair: a tree holds at most one of them.
-    return (used / n_trees / copies)[pair_of.ravel()]

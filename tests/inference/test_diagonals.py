@@ -11,7 +11,7 @@ from numpy.testing import assert_allclose
 
 from skcrf.graph import lattice, pack
 from skcrf.inference import BP, TRW, MeanField
-from skcrf.inference._lattice.classify import Kind
+from skcrf.inference._lattice.classify import Options
 from skcrf.inference._lattice.engine import _RANGE, LatticeEngine
 from skcrf.inference._pairwise.engine import PairwiseEngine
 from skcrf.inference.trw import spanning_tree_weights
@@ -151,7 +151,7 @@ def test_lines_have_no_diagonals_and_pixels_no_lattice(method, seed):
         plans = method()._plan(one), method()._plan(other)
         kinds = [LatticeEngine.options(plan, theta)[0] for plan in plans]
         assert kinds[0] == kinds[1]
-        assert not Kind.of(kinds[0]).diagonals
+        assert not Options.decode(kinds[0]).has_diagonals
     pixel = lattice(1, 1, connectivity=8)
     assert engines_of(method().forward(pixel, zoo.normal(pixel, 3, rng))) == {PairwiseEngine}
 

@@ -10,7 +10,7 @@ from numpy.testing import assert_allclose
 
 from skcrf.graph import Potentials, chain, lattice, pack
 from skcrf.inference import BP, TRW, MeanField
-from skcrf.inference._lattice.engine import LatticeEngine, lattice_kinds
+from skcrf.inference._lattice.engine import LatticeEngine, lattice_options
 
 N_BATCHES, N_FIELDS = (2, 30) if config.DISABLE_JIT else (20, 500)
 #: Sizes of potentials, of nodes and of edges each; the largest of a sum is 600 where logarithms take over.
@@ -97,7 +97,7 @@ def test_both_sides_of_the_switch_are_taken():
     for number in range(N_BATCHES):
         graph, theta = draw_batch(number)
         allowed = np.bincount(graph.table_example, (theta.tables == -np.inf).any(axis=(1, 2)), N_FIELDS) == 0
-        candidates = (lattice_kinds(graph) > 0) & allowed
+        candidates = (lattice_options(graph)[0]) & allowed
         kinds = LatticeEngine.options(BP()._plan(graph), theta)
         assert not kinds[~candidates].any()
         fast += (kinds[candidates] > 0).sum()

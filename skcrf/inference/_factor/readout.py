@@ -15,7 +15,7 @@ from skcrf.inference._factor.schedule import (
 )
 from skcrf.inference._factor.sweep import Message, log_sum, restrict_to_best
 from skcrf.inference._pairwise.schedule import END, FIRST, NODE, OWN
-from skcrf.inference._pairwise.sweep import cavity
+from skcrf.inference._pairwise.sweep import cavity, cavity_vjp
 
 
 @kernel
@@ -105,16 +105,6 @@ def read_tables(schedule, graph, theta, rho, messages):
 
 
 @kernel
-def _cavity_vjp(schedule, graph, node, own, d_cavity, row, d_messages, d_unary):
-    for x in range(d_cavity.shape[1]):
-        d_unary[node, x] += d_cavity[row, x]
-    for q in range(graph.incident_ptr[node], graph.incident_ptr[node + 1]):
-        weight = schedule.weights[q] - (q == own)
-        for x in range(d_cavity.shape[1]):
-            d_messages[q, x] += weight * d_cavity[row, x]
-
-
-@kernel
 def _node_vjp(schedule, graph, theta, node, log_mu, d_z, through, d_node, d_messages, d_theta):
     """Pull the derivatives of a node's log-marginal and of its terms of log_z back."""
     total = 0.0
@@ -127,7 +117,8 @@ def _node_vjp(schedule, graph, theta, node, log_mu, d_z, through, d_node, d_mess
         total += d_node[node, x]
     for x in range(log_mu.shape[1]):
         d_node[node, x] -= total * np.exp(log_mu[node, x])
-    _cavity_vjp(schedule, graph, node, -1, d_node, node, d_messages, d_theta.unary)
+    first, end = graph.incident_ptr[node], graph.incident_ptr[node + 1]
+    cavity_vjp(schedule.weights, node, first, end, -1, d_node, node, d_messages, d_theta.unary)
 
 
 @kernel
@@ -175,8 +166,12 @@ def read_vjp(schedule, graph, theta, rho, messages, log_mu, d_mu, d_factor_mu, d
                     sum_to_axis(mass, card, stride, size, d_z * rho[factor], d_node, node)
                 d_cavity[0] = 0.0
                 sum_to_axis(d_belief, card, stride, size, 1.0, d_cavity, 0)
-                own = schedule.position[link]
-                _cavity_vjp(schedule, graph, node, own, d_cavity, 0, d_messages, d_theta.unary)
+                begin, end, own = (
+                    graph.incident_ptr[node],
+                    graph.incident_ptr[node + 1],
+                    schedule.position[link],
+                )
+                cavity_vjp(schedule.weights, node, begin, end, own, d_cavity, 0, d_messages, d_theta.unary)
         for node in range(graph.node_ptr[example], graph.node_ptr[example + 1]):
             _node_vjp(schedule, graph, theta, node, log_mu, d_z, through, d_node, d_messages, d_theta)
     return d_messages, d_theta

@@ -31,7 +31,15 @@ from skcrf.inference._factor.schedule import (
     TARGET_CARD,
 )
 from skcrf.inference._pairwise.schedule import BLOCK_SIZE, END, FIRST, NODE, OWN
-from skcrf.inference._pairwise.sweep import SMALL, cavity, exponentials, logarithms, padded_size
+from skcrf.inference._pairwise.sweep import (
+    SMALL,
+    cavity,
+    cavity_vjp,
+    exponentials,
+    logarithms,
+    padded_size,
+    replace_message,
+)
 
 
 class Message(NamedTuple):
@@ -130,6 +138,37 @@ def restrict_to_best(unary, weights, messages, node, first, end, belief, cavitie
             cavities[row, x] = -np.inf
 
 
+@inlined_kernel
+def _message(updates, p, base, table, exp_table):
+    """Describe the message of an update; the cavity of source `base` is in the first row."""
+    first = updates[p, FIRST_SOURCE]
+    return Message(first, updates[p, END_SOURCE], first - base, updates[p, SIZE], table, exp_table)
+
+
+@inlined_kernel
+def _sum_message(updates, p, base, sources, exp_tables, exp_table, scaled, work, new, at):
+    """Compute the exponentials of a message, 1 beyond its states; returns the least, 0 without a sum."""
+    card, least = updates[p, TARGET_CARD], 0.0
+    for x in range(card, new.shape[1]):
+        new[at, x] = 1.0
+    message = _message(updates, p, base, 0, exp_table)
+    is_sum = exp_table >= 0
+    for s in range(message.first, message.end):
+        if sources[s, OPERATION] == MAXIMUM:  # needs the log domain
+            is_sum = False
+    if is_sum:
+        found, least = 0, np.inf
+        if message.first == message.end:
+            for x in range(card):
+                work[x] = exp_tables[exp_table + x]
+        else:
+            found = _sum(exp_tables, sources, message, scaled, work, 0)
+        for x in range(card):
+            new[at, x] = work[found + x]
+            least = min(least, work[found + x])
+    return least
+
+
 @vector_kernel
 def sweep(schedule, graph, theta, rho, damping, measure, messages, active):
     """Send every message of the active examples once, block by block.
@@ -138,7 +177,7 @@ def sweep(schedule, graph, theta, rho, damping, measure, messages, active):
     """
     updates, sources, _, _, block_ptr, example_ptr, weights, exp_tables, exp_start, sizes = schedule
     (unary, tables), entry_ptr, edge_table = theta, graph.entry_ptr, graph.edge_table
-    n_states, sums = unary.shape[1], len(exp_tables) > 0
+    n_states, any_sum = unary.shape[1], len(exp_tables) > 0
     cavities, scaled = np.ones((sizes[0] + 3, n_states)), np.ones((sizes[0] + 3, n_states))
     new, belief, work = np.ones((BLOCK_SIZE + 3, n_states)), np.empty((1, n_states)), np.empty(sizes[1])
     cavities_flat, scaled_flat, new_flat = cavities.reshape(-1), scaled.reshape(-1), new.reshape(-1)
@@ -155,56 +194,25 @@ def sweep(schedule, graph, theta, rho, damping, measure, messages, active):
                 cavity(unary, weights, messages, node, first, end, own, cavities, s - base)
                 if sources[s, OPERATION] == SUM_OF_BEST:
                     restrict_to_best(unary, weights, messages, node, first, end, belief, cavities, s - base)
-            if sums:
+            if any_sum:
                 exponentials(cavities_flat, padded_size(stop - base, n_states), scaled_flat)
                 for at in range(n_sent):
                     p = start + at
-                    first, end, card = (
-                        updates[p, FIRST_SOURCE],
-                        updates[p, END_SOURCE],
-                        updates[p, TARGET_CARD],
+                    exp_table = exp_start[updates[p, FACTOR]]
+                    least = _sum_message(
+                        updates, p, base, sources, exp_tables, exp_table, scaled, work, new, at
                     )
-                    exp_table, least = exp_start[updates[p, FACTOR]], 0.0
-                    for x in range(card, n_states):
-                        new[at, x] = 1.0
-                    for s in range(first, end):
-                        if sources[s, OPERATION] == MAXIMUM:  # needs the log domain
-                            exp_table = -1
-                    if exp_table >= 0:
-                        found, least = 0, np.inf
-                        if first == end:
-                            for x in range(card):
-                                work[x] = exp_tables[exp_table + x]
-                        else:
-                            message = Message(first, end, first - base, 0, 0, exp_table)
-                            found = _sum(exp_tables, sources, message, scaled, work, 0)
-                        for x in range(card):
-                            new[at, x] = work[found + x]
-                            least = min(least, work[found + x])
                     is_safe[at] = least > SMALL
                 logarithms(new_flat, padded_size(n_sent, n_states))
             for at in range(n_sent):
                 p = start + at
                 position, factor, card = updates[p, POSITION], updates[p, FACTOR], updates[p, TARGET_CARD]
                 if not is_safe[at]:
-                    first, end, table = (
-                        updates[p, FIRST_SOURCE],
-                        updates[p, END_SOURCE],
-                        entry_ptr[edge_table[factor]],
-                    )
-                    message = Message(first, end, first - base, updates[p, SIZE], table, -1)
+                    message = _message(updates, p, base, entry_ptr[edge_table[factor]], -1)
                     found = log_sum(sources, message, cavities, 1.0 / rho[factor], tables, work)
                     for x in range(card):
                         new[at, x] = work[found + x]
-                top = new[at, 0]
-                for x in range(1, card):
-                    top = max(top, new[at, x])
-                for x in range(card):
-                    value = new[at, x] - top
-                    old = messages[position, x]
-                    if measure and value != old and abs(value - old) > largest:
-                        largest = max(largest, 1.0 - np.exp(-abs(value - old)))
-                    messages[position, x] = (1.0 - damping) * value + damping * old if damping > 0 else value
+                largest = replace_message(messages, position, new, at, card, damping, measure, largest)
         change[example] = largest
     return change
 
@@ -236,17 +244,12 @@ def sweep_vjp(schedule, graph, theta, rho, damping, before, messages, active, d_
             exponentials(cavities_flat, padded_size(stop - base, n_states), scaled_flat)
             # Last first also within a block: a message may depend on the old value of a later one.
             for p in range(start + n_sent - 1, start - 1, -1):
-                first_source, end_source, size = (
-                    updates[p, FIRST_SOURCE],
-                    updates[p, END_SOURCE],
-                    updates[p, SIZE],
-                )
                 position, factor, card = updates[p, POSITION], updates[p, FACTOR], updates[p, TARGET_CARD]
-                table, power, exp_table = entry_ptr[edge_table[factor]], 1.0 / rho[factor], exp_start[factor]
-                message = Message(first_source, end_source, first_source - base, size, table, exp_table)
-                found, is_safe = 0, exp_table >= 0 and first_source < end_source
+                exp_table, power = exp_start[factor], 1.0 / rho[factor]
+                message = _message(updates, p, base, entry_ptr[edge_table[factor]], exp_table)
+                found, is_safe = 0, exp_table >= 0 and message.first < message.end
                 if is_safe:
-                    found = _sum(exp_tables, sources, message, scaled, work, size)
+                    found = _sum(exp_tables, sources, message, scaled, work, message.size)
                     for x in range(card):
                         is_safe &= work[found + x] > SMALL
                 if not is_safe:
@@ -266,16 +269,11 @@ def sweep_vjp(schedule, graph, theta, rho, damping, before, messages, active, d_
                     )
                 else:
                     _log_sum_vjp(sources, message, cavities, power, work, d_work, found, d_cavities, d_tables)
-                for s in range(first_source, end_source):
+                for s in range(message.first, message.end):
                     node, first, end, own = (
                         sources[s, NODE],
                         sources[s, FIRST],
                         sources[s, END],
                         sources[s, OWN],
                     )
-                    for x in range(n_states):
-                        d_unary[node, x] += d_cavities[s - base, x]
-                    for q in range(first, end):
-                        weight = weights[q] - (q == own)
-                        for x in range(n_states):
-                            d_messages[q, x] += weight * d_cavities[s - base, x]
+                    cavity_vjp(weights, node, first, end, own, d_cavities, s - base, d_messages, d_unary)

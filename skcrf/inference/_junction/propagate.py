@@ -343,7 +343,7 @@ def _scale_rows_vjp(table, p, d_table, d_p):
     """Turn derivatives of log-probabilities into derivatives of marginals."""
     size = len(table) // len(p)
     for s in range(len(p)):
-        if p[s] == 0.0:  # the derivatives of what is impossible may be infinite
+        if p[s] == 0.0:  # derivatives of impossible states may be infinite
             d_table[s * size : (s + 1) * size] = 0.0
             continue
         for i in range(s * size, (s + 1) * size):

@@ -1,4 +1,4 @@
-"""Which examples are lattices, and of what kind."""
+"""Which examples are lattices that the lattice engines support, and with which options."""
 
 from typing import NamedTuple
 
@@ -7,54 +7,54 @@ import numpy as np
 from skcrf._numerics import kernel
 
 
-class Kind(NamedTuple):
-    """How a lattice is done in tiles; what all examples have in common that are done at once.
+class Options(NamedTuple):
+    """Options of the lattice engines; examples with equal options run together.
 
     Attributes
     ----------
-    untied : bool
-        Whether each edge has its own table.
-    diagonals : bool
-        Whether there are eight neighbours.
-    forbidden : bool
-        Whether two labels are not a ratio, since one of them is forbidden somewhere.
-    by_line : bool
-        Whether the lines of a direction differ in their weights.
+    own_tables : bool or ndarray of shape (n_examples,)
+        Whether each edge has its own table, instead of one per direction.
+    has_diagonals : bool or ndarray of shape (n_examples,)
+        Whether nodes have eight neighbours instead of four.
+    forbids_label : bool or ndarray of shape (n_examples,)
+        Whether there are two labels and one of them is forbidden somewhere, so that messages are no ratios.
+    weighs_lines : bool or ndarray of shape (n_examples,)
+        Whether the lines of a direction differ in their edge weights.
     """
 
-    untied: bool
-    diagonals: bool
-    forbidden: bool
-    by_line: bool
+    own_tables: bool | np.ndarray
+    has_diagonals: bool | np.ndarray
+    forbids_label: bool | np.ndarray = False
+    weighs_lines: bool | np.ndarray = False
 
-    @staticmethod
-    def numbers(*flags):
-        """Number kinds, from 1 on; flags as above, an array each."""
-        return 1 + sum(np.asarray(flag, dtype=np.int64) << bit for bit, flag in enumerate(flags))
+    def encode(self):
+        """Number the options, from 1 on."""
+        return 1 + sum(np.asarray(flag, dtype=np.int64) << bit for bit, flag in enumerate(self))
 
     @classmethod
-    def of(cls, number):
-        """Find the kind of a number."""
+    def decode(cls, number):
+        """Restore options from their number."""
         return cls(*(bool((number - 1) >> bit & 1) for bit in range(len(cls._fields))))
 
 
-def lattice_kinds(graph):
-    """Tell the kind of each example by its structure alone; 0 for everything that is no lattice with edges.
+def lattice_options(graph):
+    """Find the lattices with edges, and the options that follow from their structure.
 
-    Tables must be one a direction, or one an edge.
+    Tables must be one per direction, or one per edge. Returns whether each example is such a lattice, and
+    Options of arrays.
     """
     height, width = graph.shapes.T
     n_edges, straight = np.diff(graph.edge_ptr), height * (width - 1) + width * (height - 1)
-    diagonals = n_edges > straight
+    has_diagonals = n_edges > straight
     is_lattice = (
-        (height > 0) & (n_edges > 0) & (n_edges == straight + diagonals * 2 * (height - 1) * (width - 1))
+        (height > 0) & (n_edges > 0) & (n_edges == straight + has_diagonals * 2 * (height - 1) * (width - 1))
     )
-    tied, untied = _one_value_a_direction(graph, graph.edge_table), _one_table_an_edge(graph)
-    return (is_lattice & (tied | untied)) * Kind.numbers(~tied, diagonals)
+    tied, own_tables = _one_value_per_direction(graph, graph.edge_table), _one_table_per_edge(graph)
+    return is_lattice & (tied | own_tables), Options(~tied, has_diagonals)
 
 
-def first_edges(graph, n_directions=2):
-    """The first edge of each example and direction, -1 where there is none: (n_examples, n_directions)."""
+def first_edges(graph, n_directions):
+    """Find the first edge of each example and direction, -1 if none: (n_examples, n_directions)."""
     height, width = graph.shapes.T
     sizes = [height * (width - 1), width * (height - 1), *2 * [(height - 1) * (width - 1)]][:n_directions]
     ends = graph.edge_ptr[:-1, None] + np.cumsum(np.stack(sizes, axis=1), axis=1)
@@ -62,14 +62,14 @@ def first_edges(graph, n_directions=2):
     return np.where(exists, ends - np.stack(sizes, axis=1), -1)
 
 
-def at_edges(values, edges, otherwise):
-    """Values at some edges, and something else at -1."""
-    return np.where(edges >= 0, values[edges], otherwise)
+def values_at(edges, values, default):
+    """Look up the values of edges; `default` for edge -1."""
+    return np.where(edges >= 0, values[edges], default)
 
 
 @kernel
-def _directions(graph, example):
-    """Where the edges down, along falling diagonals and along rising ones start, or would start."""
+def _direction_starts(graph, example):
+    """Find where the edges down, along falling and along rising diagonals start, or would start."""
     height, width = graph.shapes[example]
     down = graph.edge_ptr[example] + height * (width - 1)
     falling = down + width * (height - 1)
@@ -77,12 +77,12 @@ def _directions(graph, example):
 
 
 @kernel
-def _one_value_a_direction(graph, values):
-    """Whether all edges of a direction have one value, for each example that is a lattice."""
+def _one_value_per_direction(graph, values):
+    """Tell for each lattice whether all edges of a direction have the same value."""
     alike = np.ones(len(graph.shapes), dtype=np.bool_)
     for example in range(len(alike)):
         first = graph.edge_ptr[example]
-        starts = _directions(graph, example)
+        starts = _direction_starts(graph, example)
         for edge in range(first, graph.edge_ptr[example + 1]):
             for start in starts:
                 first = start if edge == start else first
@@ -91,19 +91,19 @@ def _one_value_a_direction(graph, values):
 
 
 @kernel
-def weights_by_line(graph, rho, kinds):
-    """The weights of the edges of each example that is a lattice.
+def weights_by_line(graph, rho, is_lattice):
+    """Summarise the edge weights of each lattice.
 
-    Returns whether rows and columns each have one weight and so does either diagonal direction, whether rows
-    or columns differ, and the smallest weight.
+    Returns whether rows and columns have one weight each and so does each diagonal direction, whether rows or
+    columns differ, and the smallest weight.
     """
-    alike, differ = np.ones(len(kinds), dtype=np.bool_), np.zeros(len(kinds), dtype=np.bool_)
-    smallest = np.ones(len(kinds))
-    for example in range(len(kinds)):
-        if kinds[example] > 0:
+    alike, differ = np.ones(len(is_lattice), dtype=np.bool_), np.zeros(len(is_lattice), dtype=np.bool_)
+    smallest = np.ones(len(is_lattice))
+    for example in range(len(is_lattice)):
+        if is_lattice[example]:
             width = graph.shapes[example, 1]
             right = graph.edge_ptr[example]
-            down, falling, rising = _directions(graph, example)
+            down, falling, rising = _direction_starts(graph, example)
             for edge in range(right, graph.edge_ptr[example + 1]):
                 if edge < down:
                     first, line = right, edge - (edge - right) % (width - 1)
@@ -119,8 +119,8 @@ def weights_by_line(graph, rho, kinds):
 
 
 @kernel
-def _one_table_an_edge(graph):
-    """Whether the tables of an example are those of its edges, in their order."""
+def _one_table_per_edge(graph):
+    """Tell whether the tables of each example are those of its edges, in their order."""
     own = np.diff(graph.table_ptr) == np.diff(graph.edge_ptr)
     for example in range(len(own)):
         shift = graph.table_ptr[example] - graph.edge_ptr[example]
@@ -130,8 +130,8 @@ def _one_table_an_edge(graph):
 
 
 @kernel
-def ranges(rows, ptr):
-    """Largest difference between the finite numbers of a row of each part, and whether any is not finite."""
+def finite_ranges(rows, ptr):
+    """Find the largest range of finite numbers in a row of each part, and whether any is not finite."""
     ranges, forbidden = np.zeros(len(ptr) - 1), np.zeros(len(ptr) - 1, dtype=np.bool_)
     for part in range(len(ranges)):
         for i in range(ptr[part], ptr[part + 1]):

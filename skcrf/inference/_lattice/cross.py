@@ -1,74 +1,99 @@
-"""What the layouts of a lattice say to each other: products of opposite messages, moved to crossing lines.
+"""Effects of the messages of one direction on the lines of the others.
 
-`q` of a layout is exp(theta) times what the messages of all other layouts say. With four neighbours there is
-one other. With eight, what was said is kept as four arrays in layout 1, `parts`: exp(theta) times that of
-layout 0, the same times that of layout 1, and that of layouts 2 and 3; a fifth one is scratch, and a sixth is
-1 everywhere. Where lanes have no line, what is made by moving stays 1, and adjoints 0.
+The factor `q` of a site in one direction is exp(theta) times the joint effects of the messages of all other
+directions. With four neighbours there is one other direction. With eight, the joint effects are kept in
+`JointEffects`. Lanes without a line keep the 1 (adjoints the 0) that they were filled with.
 """
+
+from typing import NamedTuple
 
 import numpy as np
 
 from skcrf._numerics import inlined_kernel, kernel, vector_kernel
-from skcrf.inference._lattice.layout import array_of, messages_of, rho_of, rho_of_tile, slope
+from skcrf.inference._lattice.layout import (
+    COLUMNS,
+    FALLING,
+    ROWS,
+    array_of,
+    messages_of,
+    repeated_weights,
+    slope_of,
+    transpose,
+    weights_of,
+)
 from skcrf.inference._lattice.message import joint, joint_vjp
 
-# Keeps the rows of a block from falling on the same lines of the cache.
+# Keeps the rows of a block off the same cache lines.
 _PADDING = 8
 
 
+class JointEffects(NamedTuple):
+    """Joint effects of the messages of each direction, on lattices with diagonals; all laid out by columns.
+
+    The first four are in the order of the directions.
+
+    Attributes
+    ----------
+    rows : ndarray of shape (size,)
+        exp(theta) times the effect of the messages along rows.
+    columns : ndarray of shape (size,)
+        `rows` times the effect of the messages along columns.
+    falling, rising : ndarray of shape (size,)
+        Effects of the messages along diagonals.
+    scratch : ndarray of shape (size,)
+        Overwritten.
+    ones : ndarray of shape (size,)
+        Ones.
+    """
+
+    rows: np.ndarray
+    columns: np.ndarray
+    falling: np.ndarray
+    rising: np.ndarray
+    scratch: np.ndarray
+    ones: np.ndarray
+
+
 @vector_kernel
-def _turn(block, out):
-    """Turn a block of a tile across: (lane, label, line) from lines of all labels and lanes."""
-    n_lanes, n_rows, _ = out.shape
-    lanes = (block.shape[1] - _PADDING) // n_rows
+def _transpose_block(block, out):
+    """Transpose a block of a tile: from (line, labels and lanes) to (lane, label, line)."""
+    n_lanes, n_values, _ = out.shape
+    lanes = (block.shape[1] - _PADDING) // n_values
     for lane in range(n_lanes):
-        for x in range(n_rows):
+        for x in range(n_values):
             for i in range(len(block)):
                 out[lane, x, i] = block[i, x * lanes + lane]
 
 
 @kernel
 def cross(f, b, rho, unary, q):
-    """q = exp(theta) times what the messages of the other layout, in which `unary` is, say."""
-    n_tiles, positions, n_rows, lanes = f.shape
+    """Compute q = `unary` times the effect of messages f and b of the other of rows and columns."""
+    n_tiles, positions, n_values, lanes = f.shape
     n_across, n_lines, _, lanes_across = q.shape
-    block = np.empty((lanes_across, n_rows * lanes + _PADDING))
+    block = np.empty((lanes_across, n_values * lanes + _PADDING))
     for t in range(n_tiles):
         f_t, b_t = f[t].reshape(positions, -1), b[t].reshape(positions, -1)
-        unary_t, rho_t = unary[t].reshape(positions, -1), rho_of_tile(rho, t, lanes, n_rows)
+        unary_t, rho_t = unary[t].reshape(positions, -1), repeated_weights(rho, t, lanes, n_values)
         for s in range(n_across):
             first = s * lanes_across
-            turned = block[: min(lanes_across, positions - first)]
-            joint(f_t, b_t, rho_t, unary_t, first, turned)
-            _turn(turned, q[s, t * lanes : min((t + 1) * lanes, n_lines)])
+            rows = block[: min(lanes_across, positions - first)]
+            joint(f_t, b_t, rho_t, unary_t, first, rows)
+            _transpose_block(rows, q[s, t * lanes : min((t + 1) * lanes, n_lines)])
 
 
 @kernel
 def cross_vjp(d_q, rho, d_f, d_b):
-    """Add what the adjoint of q means for the messages of the other layout."""
-    n_tiles, _, n_rows, lanes = d_f.shape
+    """Pull the adjoint of q back to the messages of the other of rows and columns; adds to theirs."""
+    n_tiles, _, n_values, lanes = d_f.shape
     n_across, n_lines, _, lanes_across = d_q.shape
     for s in range(n_across):
         for i in range(min(lanes_across, d_f.shape[1] - s * lanes_across)):
             for t in range(n_tiles):
-                for x in range(n_rows):
+                for x in range(n_values):
                     for lane in range(min(lanes, n_lines - t * lanes)):
-                        value = rho[1][t * lanes + lane] * d_q[s, t * lanes + lane, x, i]
+                        value = rho.by_lane[t * lanes + lane] * d_q[s, t * lanes + lane, x, i]
                         d_f[t, s * lanes_across + i, x, lane] += value
                         d_b[t, s * lanes_across + i, x, lane] += value
-
-
-@kernel
-def swap(source, out):
-    """Copy an array between layouts 0 and 1."""
-    n_tiles, positions, n_rows, lanes = out.shape
-    n_across, n_lines, _, lanes_across = source.shape
-    for s in range(n_across):
-        for i in range(min(lanes_across, positions - s * lanes_across)):
-            for t in range(n_tiles):
-                for x in range(n_rows):
-                    for lane in range(min(lanes, n_lines - t * lanes)):
-                        out[t, s * lanes_across + i, x, lane] = source[s, t * lanes + lane, x, i]
 
 
 @vector_kernel
@@ -91,15 +116,15 @@ def _product_of_three(a, b, c, out):
 
 @kernel
 def _rotate(source, slope, width, out):
-    """Copy from layout 1 to that of a slope; with the opposite slope, back again."""
-    _, positions, n_rows, lanes = out.shape
+    """Copy from columns to diagonals of a slope; with the opposite slope, back again."""
+    _, positions, n_values, lanes = out.shape
     for p in range(positions):
         line, column = 0, (slope * p) % width
         while line < width:
             t, s = line // lanes, column // lanes
             i, j = line - t * lanes, column - s * lanes
             n = min(min(lanes - i, lanes - j), min(width - line, width - column))
-            for x in range(n_rows):
+            for x in range(n_values):
                 _copy(source[s, p, x, j : j + n], out[t, p, x, i : i + n])
             line, column = line + n, column + n
             if column == width:
@@ -107,93 +132,103 @@ def _rotate(source, slope, width, out):
 
 
 @kernel
-def _joints(f, b, rho, factor, out):
-    n_tiles, positions, n_rows, lanes = f.shape
+def _joint_effect(f, b, rho, factor, out):
+    """Compute the joint effect of all messages of a direction, times a factor."""
+    n_tiles, positions, n_values, lanes = f.shape
     for t in range(n_tiles):
         f_t, b_t = f[t].reshape(positions, -1), b[t].reshape(positions, -1)
         factor_t, out_t = factor[t].reshape(positions, -1), out[t].reshape(positions, -1)
-        joint(f_t, b_t, rho_of_tile(rho, t, lanes, n_rows), factor_t, 0, out_t)
+        joint(f_t, b_t, repeated_weights(rho, t, lanes, n_values), factor_t, 0, out_t)
 
 
 @kernel
-def hear(tiles, layout, state, example, parts):
-    """Renew the part of a layout; that of layout 1 after that of layout 0."""
+def update_effect(tiles, direction, state, example, effects):
+    """Recompute the joint effect of a direction; `columns` needs an up-to-date `rows`."""
     width = tiles.shapes[example, 1]
-    f, b = messages_of(tiles, state, example, layout)
-    rho, part = rho_of(tiles, example, layout), array_of(tiles, parts[layout], example, 1)
-    if layout == 0:
-        cross(f, b, rho, array_of(tiles, tiles.unary[0], example, 0), part)
-    elif layout == 1:
-        _joints(f, b, rho, array_of(tiles, parts[0], example, 1), part)
+    f, b = messages_of(tiles, state, example, direction)
+    rho, effect = weights_of(tiles, example, direction), array_of(tiles, effects[direction], example, COLUMNS)
+    if direction == ROWS:
+        cross(f, b, rho, array_of(tiles, tiles.unary[ROWS], example, ROWS), effect)
+    elif direction == COLUMNS:
+        _joint_effect(f, b, rho, array_of(tiles, effects.rows, example, COLUMNS), effect)
     else:
-        scratch = array_of(tiles, parts[4], example, 1)
-        _joints(f, b, rho, array_of(tiles, parts[5], example, 1), scratch)
-        _rotate(scratch, -slope(layout), width, part)
+        scratch = array_of(tiles, effects.scratch, example, COLUMNS)
+        _joint_effect(f, b, rho, array_of(tiles, effects.ones, example, COLUMNS), scratch)
+        _rotate(scratch, -slope_of(direction), width, effect)
 
 
 @kernel
-def listen(tiles, layout, state, example, parts, q):
-    """Fill in q of a layout: of two where `parts` is None, else of four."""
-    if parts is None:
-        _listen_to_other(tiles, layout, state, example, q)
+def update_effects(tiles, direction, state, active, effects):
+    """Recompute the joint effect of a direction in the active examples."""
+    for example in range(len(active)):
+        if active[example]:
+            update_effect(tiles, direction, state, example, effects)
+
+
+@kernel
+def compute_q(tiles, direction, state, example, effects, q):
+    """Compute q of a direction; `effects` is None without diagonals."""
+    if effects is None:
+        _q_of_four_neighbours(tiles, direction, state, example, q)
     else:
-        _listen_to_all(tiles, layout, state, example, parts, q)
+        _q_of_eight_neighbours(tiles, direction, state, example, effects, q)
 
 
 @inlined_kernel
-def _listen_to_other(tiles, layout, state, example, q):
-    f, b = messages_of(tiles, state, example, 1 - layout)
-    unary = array_of(tiles, tiles.unary[1 - layout], example, 1 - layout)
-    cross(f, b, rho_of(tiles, example, 1 - layout), unary, q)
+def _q_of_four_neighbours(tiles, direction, state, example, q):
+    other = 1 - direction
+    f, b = messages_of(tiles, state, example, other)
+    unary = array_of(tiles, tiles.unary[other], example, other)
+    cross(f, b, weights_of(tiles, example, other), unary, q)
 
 
 @kernel
-def _listen_to_all(tiles, layout, state, example, parts, q):
-    scratch = array_of(tiles, parts[4], example, 1)
-    falling = array_of(tiles, parts[2], example, 1).reshape(-1)
-    rising = array_of(tiles, parts[3], example, 1).reshape(-1)
-    if layout == 0:
-        unary = array_of(tiles, tiles.unary[1], example, 1)
+def _q_of_eight_neighbours(tiles, direction, state, example, effects, q):
+    scratch = array_of(tiles, effects.scratch, example, COLUMNS)
+    falling = array_of(tiles, effects.falling, example, COLUMNS).reshape(-1)
+    rising = array_of(tiles, effects.rising, example, COLUMNS).reshape(-1)
+    if direction == ROWS:
+        unary = array_of(tiles, tiles.unary[COLUMNS], example, COLUMNS)
         _product_of_three(unary.reshape(-1), falling, rising, scratch.reshape(-1))
-        f, b = messages_of(tiles, state, example, 1)
-        cross(f, b, rho_of(tiles, example, 1), scratch, q)
-    elif layout == 1:
-        rows = array_of(tiles, parts[0], example, 1)
+        f, b = messages_of(tiles, state, example, COLUMNS)
+        cross(f, b, weights_of(tiles, example, COLUMNS), scratch, q)
+    elif direction == COLUMNS:
+        rows = array_of(tiles, effects.rows, example, COLUMNS)
         _product_of_three(rows.reshape(-1), falling, rising, q.reshape(-1))
     else:
-        rows_and_columns = array_of(tiles, parts[1], example, 1).reshape(-1)
-        _product(rows_and_columns, rising if layout == 2 else falling, scratch.reshape(-1))
-        _rotate(scratch, slope(layout), tiles.shapes[example, 1], q)
+        rows_and_columns = array_of(tiles, effects.columns, example, COLUMNS).reshape(-1)
+        _product(rows_and_columns, rising if direction == FALLING else falling, scratch.reshape(-1))
+        _rotate(scratch, slope_of(direction), tiles.shapes[example, 1], q)
 
 
 @kernel
-def gather(tiles, layout, example, d_q, out):
-    """Bring the adjoint of q of a layout to layout 1."""
-    if layout == 0:
-        swap(d_q, out)
+def to_columns(tiles, direction, example, d_q, out):
+    """Copy the adjoint of q of a direction to columns."""
+    if direction == ROWS:
+        transpose(d_q, out)
     else:
-        _rotate(d_q, -slope(layout), tiles.shapes[example, 1], out)
+        _rotate(d_q, -slope_of(direction), tiles.shapes[example, 1], out)
 
 
 @kernel
-def tell(tiles, layout, active, d_part, d_state, scratch):
-    """Add what an adjoint in layout 1, of what the messages of some layout say, means for these messages.
+def effects_vjp(tiles, direction, active, d_effect, d_state, scratch):
+    """Pull the adjoint of a joint effect, by columns, back to the messages of its direction; adds to theirs.
 
     `scratch` is 0 where lanes have no line, and None without diagonals.
     """
     for example in range(len(active)):
         if active[example]:
-            d_f, d_b = messages_of(tiles, d_state, example, layout)
-            d_joint, rho = array_of(tiles, d_part, example, 1), rho_of(tiles, example, layout)
-            if layout == 0:
+            d_f, d_b = messages_of(tiles, d_state, example, direction)
+            d_joint, rho = array_of(tiles, d_effect, example, COLUMNS), weights_of(tiles, example, direction)
+            if direction == ROWS:
                 cross_vjp(d_joint, rho, d_f, d_b)
                 continue
-            if scratch is not None and layout > 1:
-                moved = array_of(tiles, scratch, example, 1)
-                _rotate(d_joint, slope(layout), tiles.shapes[example, 1], moved)
-                d_joint = moved
-            n_tiles, positions, n_rows, lanes = d_f.shape
+            if scratch is not None and direction > COLUMNS:
+                rotated = array_of(tiles, scratch, example, COLUMNS)
+                _rotate(d_joint, slope_of(direction), tiles.shapes[example, 1], rotated)
+                d_joint = rotated
+            n_tiles, positions, n_values, lanes = d_f.shape
             for t in range(n_tiles):
-                rho_t, d_t = rho_of_tile(rho, t, lanes, n_rows), d_joint[t].reshape(positions, -1)
+                rho_t, d_t = repeated_weights(rho, t, lanes, n_values), d_joint[t].reshape(positions, -1)
                 joint_vjp(d_t, rho_t, d_f[t].reshape(positions, -1))
                 joint_vjp(d_t, rho_t, d_b[t].reshape(positions, -1))

@@ -1,15 +1,17 @@
-"""Lattices in tiles of lines that are crossed side by side: how they lie in memory.
+"""Memory layout of lattices: tiles of lines that are swept side by side.
 
-There are two layouts for four neighbours and four for eight: 0 has the rows of the image as lines, 1 its
-columns, 2 its falling diagonals and 3 its rising ones. In each, an array is (tile, position along the line,
-label, lane), lanes innermost, so that all arithmetic is that of vectors and what a sweep touches stays in the
-cache. In all layouts but 0 the position is the row. A diagonal that leaves the image at one side comes in
-again at the other, one row on, and has the same lane: then there are as many lines as columns, all of them
-as long as columns, and no lane is ever empty. Its pieces have nothing to say to each other, which is seen to
-at each of its seams. So layouts 1, 2 and 3 have one shape, and a row of one is that of another, rotated.
+Messages pass along the lines of two directions (four neighbours) or four (eight neighbours). In each
+direction, an array is (tile, position along the line, label, lane), where a lane is one of the lines of a
+tile. Lanes are innermost, so that all arithmetic runs on vectors and what a sweep touches stays in the cache.
+In all directions but `ROWS` the position is the row of the image. A diagonal that leaves the image at one
+side enters again at the other, one row on, in the same lane: then there are as many lines as columns, all of
+them as long as columns, and no lane is ever empty. Its pieces must not exchange messages, so messages are
+reset at each of its seams. `COLUMNS`, `FALLING` and `RISING` have the same shape, and a row of one is that of
+another, rotated.
 
-A layout has two messages a site: `f` comes from the position before, `b` from the one after; both are 1 where
-there is none. The state of an example is f and b of layout 0, then of layout 1 and so on, in one flat array.
+A site has two messages per direction: `f` comes from the position before, `b` from the one after; both are 1
+where there is none. The state of an example is f and b of `ROWS`, then of `COLUMNS` and so on, in one flat
+array.
 """
 
 from typing import NamedTuple
@@ -18,104 +20,128 @@ import numpy as np
 
 from skcrf._numerics import kernel
 
-# Lines of a tile: many vectors long, while the positions of a line fit the cache. Ratios are but one number.
+#: Directions: the lines of an array are rows, columns, falling diagonals or rising diagonals of the image.
+ROWS, COLUMNS, FALLING, RISING = range(4)
+
+# Lines per tile: many vectors long, while the positions of a line fit the cache. A ratio is one number only.
 _LANES, _LANES_OF_RATIOS = 64, 256
 
 
-class Tiles(NamedTuple):
-    """A batch of lattices and its potentials, as the kernels want them.
+class Weights(NamedTuple):
+    """Edge weights rho along some lines.
 
     Attributes
     ----------
-    shapes : ndarray of shape (n_examples, 2)
-        Heights and widths.
-    sizes : ndarray of shape (2,)
-        Number of labels, and of the numbers in a message: as many, but 1 where it is a ratio.
-    node_ptr, edge_ptr : ndarray of shape (n_examples + 1,)
-        Where the nodes and the edges of each example start.
-    start, lane_start, table_start : ndarray of shape (n_examples + 1, n_layouts)
-        Where the arrays of each example start, the weights of its lanes, and its tables by lane.
-    rho : ndarray of shape (n_examples, n_layouts)
-        Weights of the edges along the lines of each layout, nan where lines differ.
-    weights : tuple of n_layouts ndarrays
-        The same for each lane, one flat array a layout.
-    unary : tuple of two ndarrays
-        exp(theta) of the nodes in layouts 0 and 1, one flat array each.
-    tables : tuple of n_layouts ndarrays
-        exp(theta / rho) along the lines of each layout: shape (n_examples, 2, n_labels, n_labels) for one
-        table an example, second axis 1 transposed; flat arrays (tile, gap, label, label, lane) if they differ
-        from lane to lane, with one gap or as many as there are between positions.
+    common : float
+        The weight of all lanes, nan if they differ.
+    by_lane : ndarray
+        The weight of each lane.
     """
 
+    common: float
+    by_lane: np.ndarray
+
+
+class Tiles(NamedTuple):
+    """A batch of lattices and its potentials in tiles.
+
+    Attributes
+    ----------
+    n_labels, n_values : int
+        Number of labels, and of the numbers per message: the same, or 1 where messages are ratios.
+    shapes : ndarray of shape (n_examples, 2)
+        Heights and widths.
+    node_ptr, edge_ptr : ndarray of shape (n_examples + 1,)
+        Where the nodes and the edges of each example start.
+    start, lane_start, table_start : ndarray of shape (n_examples + 1, n_directions)
+        Where the arrays of each example start, the weights of its lanes, and its tables by lane.
+    rho : ndarray of shape (n_examples, n_directions)
+        Weights of the edges along the lines of each direction, nan where lines differ.
+    lane_rho : tuple of n_directions ndarrays
+        The same for each lane, one flat array per direction.
+    unary : tuple of two ndarrays
+        exp(theta) of the nodes by rows and by columns, one flat array each.
+    tables : tuple of n_directions ndarrays
+        exp(theta / rho) along the lines of each direction: shape (n_examples, 2, n_labels, n_labels) for one
+        table per example, second axis 1 transposed; flat arrays (tile, gap, label, label, lane) if they
+        differ from lane to lane, with one gap or as many as there are between positions.
+    """
+
+    n_labels: int
+    n_values: int
     shapes: np.ndarray
-    sizes: np.ndarray
     node_ptr: np.ndarray
     edge_ptr: np.ndarray
     start: np.ndarray
     lane_start: np.ndarray
     table_start: np.ndarray
     rho: np.ndarray
-    weights: tuple
+    lane_rho: tuple
     unary: tuple
     tables: tuple
 
 
 @kernel
-def dimensions(height, width, layout, n_rows):
-    """The shape of an array: tiles, positions, numbers a message, lanes."""
-    lines, positions = (height, width) if layout == 0 else (width, height)
-    most = _LANES_OF_RATIOS if n_rows == 1 else _LANES
+def dimensions(height, width, direction, n_values):
+    """Compute the shape of an array: tiles, positions, numbers per message, lanes."""
+    lines, positions = (height, width) if direction == ROWS else (width, height)
+    most = _LANES_OF_RATIOS if n_values == 1 else _LANES
     n_tiles = (lines + most - 1) // most
     lanes = (lines + n_tiles - 1) // n_tiles
     if lanes > 4:
         lanes = (lanes + 3) // 4 * 4
-    return n_tiles, positions, n_rows, lanes
+    return n_tiles, positions, n_values, lanes
 
 
 @kernel
-def n_lines(tiles, example, layout):
-    """How many lanes have a line."""
-    return tiles.shapes[example, min(layout, 1)]
+def count_lines(tiles, example, direction):
+    """Count the lanes that have a line."""
+    return tiles.shapes[example, min(direction, COLUMNS)]
 
 
 @kernel
-def slope(layout):
-    """How many columns a line moves to the right from a position to the next; of layout 0, nothing."""
-    return 0 if layout < 2 else 5 - 2 * layout
+def slope_of(direction):
+    """Compute how many columns a line moves to the right per position; 0 for rows and columns."""
+    if direction <= COLUMNS:
+        return 0
+    return 1 if direction == FALLING else -1
 
 
 @kernel
-def seam(slope, width, gap):
-    """The line that comes in again at the other side between a position and the next; -1 if none does."""
+def seam_line(slope, width, gap):
+    """Find the line that enters again at the other side between a position and the next; -1 if none does."""
     if slope == 0:
         return -1
     return gap % width if slope < 0 else (width - 1 - gap) % width
 
 
 @kernel
-def place(layout, width, row, column):
-    """The line and the position of a pixel."""
-    if layout == 0:
+def _place(direction, width, row, column):
+    """Find the line and the position of a pixel."""
+    if direction == ROWS:
         return row, column
-    return (column - slope(layout) * row) % width, row
+    return (column - slope_of(direction) * row) % width, row
 
 
 @kernel
-def edge_at(tiles, example, layout, line, gap):
-    """The edge between a position of a line and the next; -1 if there is none."""
+def _edge_at(tiles, example, direction, line, gap):
+    """Find the edge between a position of a line and the next; -1 if there is none."""
     height, width = tiles.shapes[example]
     first = tiles.edge_ptr[example]
-    if layout == 0:
+    if direction == ROWS:
         return first + line * (width - 1) + gap
     first += height * (width - 1)
-    if layout == 1:
+    if direction == COLUMNS:
         return first + gap * width + line
-    down_right = slope(layout)
-    column = (line + down_right * gap) % width
-    if not 0 <= column + down_right < width:
+    slope = slope_of(direction)
+    column = (line + slope * gap) % width
+    if not 0 <= column + slope < width:
         return -1
-    first += width * (height - 1) + (layout - 2) * (height - 1) * (width - 1)
-    return first + gap * (width - 1) + min(column, column + down_right)
+    first += width * (height - 1) + (direction - FALLING) * (height - 1) * (width - 1)
+    return first + gap * (width - 1) + min(column, column + slope)
+
+
+# Views of flat arrays
 
 
 @kernel
@@ -125,67 +151,202 @@ def _view(flat, start, shape):
 
 
 @kernel
-def messages_of(tiles, state, example, layout):
-    """f and b of an example."""
+def messages_of(tiles, state, example, direction):
+    """View f and b of an example."""
     height, width = tiles.shapes[example]
-    shape = dimensions(height, width, layout, tiles.sizes[1])
+    shape = dimensions(height, width, direction, tiles.n_values)
     first = 0
     for other in range(tiles.start.shape[1]):
-        first += 2 * tiles.start[example + 1 if other < layout else example, other]
+        first += 2 * tiles.start[example + 1 if other < direction else example, other]
     size = shape[0] * shape[1] * shape[2] * shape[3]
     return _view(state, first, shape), _view(state, first + size, shape)
 
 
 @kernel
-def array_of(tiles, flat, example, layout):
-    """An array of one number a label and site."""
+def array_of(tiles, flat, example, direction):
+    """View an array of one number per label and site of an example."""
     height, width = tiles.shapes[example]
-    return _view(flat, tiles.start[example, layout], dimensions(height, width, layout, tiles.sizes[1]))
+    return _view(flat, tiles.start[example, direction], dimensions(height, width, direction, tiles.n_values))
 
 
 @kernel
-def rho_of(tiles, example, layout):
-    """The weight of the edges along all lines, and that of each lane."""
-    start, stop = tiles.lane_start[example, layout], tiles.lane_start[example + 1, layout]
-    return tiles.rho[example, layout], tiles.weights[layout][start:stop]
+def weights_of(tiles, example, direction):
+    """View the weights of all lanes of an example."""
+    start, stop = tiles.lane_start[example, direction], tiles.lane_start[example + 1, direction]
+    return Weights(tiles.rho[example, direction], tiles.lane_rho[direction][start:stop])
 
 
 @kernel
-def rho_of_tile(rho, tile, lanes, n_rows):
-    """The part that belongs to a tile, again for each of the labels."""
-    weights = rho[1][tile * lanes : (tile + 1) * lanes]
-    if n_rows > 1:
-        repeated = np.empty((n_rows, lanes))
-        for x in range(n_rows):
-            repeated[x] = weights
-        weights = repeated.reshape(-1)
-    return rho[0], weights
+def repeated_weights(rho, tile, lanes, n_values):
+    """Select the weights of a tile, repeated for each number of a message."""
+    by_lane = rho.by_lane[tile * lanes : (tile + 1) * lanes]
+    if n_values > 1:
+        repeated = np.empty((n_values, lanes))
+        for x in range(n_values):
+            repeated[x] = by_lane
+        by_lane = repeated.reshape(-1)
+    return Weights(rho.common, by_lane)
 
 
 @kernel
-def tables_of(tiles, tables, example, layout):
-    """The tables of an example along the lines of a layout."""
+def tables_of(tiles, tables, example, direction):
+    """View the tables of an example along the lines of a direction."""
     if tables.ndim == 4:
         return tables[example]
     height, width = tiles.shapes[example]
-    n_tiles, _, _, lanes = dimensions(height, width, layout, tiles.sizes[1])
-    start, stop = tiles.table_start[example, layout], tiles.table_start[example + 1, layout]
-    n = tiles.sizes[0]
+    n_tiles, _, _, lanes = dimensions(height, width, direction, tiles.n_values)
+    start, stop = tiles.table_start[example, direction], tiles.table_start[example + 1, direction]
+    n = tiles.n_labels
     return tables[start:stop].reshape((n_tiles, (stop - start) // (n_tiles * n * n * lanes), n, n, lanes))
 
 
 @kernel
 def table_at(tables, tile, position, flip):
-    """The table between a position and the next: for messages to the first of them, or flipped."""
+    """View the table between a position and the next: for messages to the first of them, or flipped."""
     if tables.ndim == 3:
         return tables[1] if flip else tables[0]
     return tables[tile, min(position, tables.shape[1] - 1)]
 
 
 @kernel
-def cut(messages, first_lane, line, value):
-    """Give messages of a tile a value at the seam of a line, if it is there."""
+def set_seam(messages, first_lane, line, value):
+    """Set the messages of a tile to a value at the seam of a line, if the tile has that line."""
     lane = line - first_lane
     if 0 <= lane < messages.shape[1]:
         for x in range(len(messages)):
             messages[x, lane] = value
+
+
+@kernel
+def transpose(source, out):
+    """Copy an array between rows and columns."""
+    n_tiles, positions, n_values, lanes = out.shape
+    n_across, n_lines, _, lanes_across = source.shape
+    for s in range(n_across):
+        for i in range(min(lanes_across, positions - s * lanes_across)):
+            for t in range(n_tiles):
+                for x in range(n_values):
+                    for lane in range(min(lanes, n_lines - t * lanes)):
+                        out[t, s * lanes_across + i, x, lane] = source[s, t * lanes + lane, x, i]
+
+
+# Between arrays of the graph and tiles
+
+
+@kernel
+def pack_unary(tiles, unary, by_columns):
+    """Copy the unary potentials of all nodes to columns, with a maximum of 0; ratios are differences."""
+    n_labels, n_values = tiles.n_labels, tiles.n_values
+    for example in range(len(tiles.shapes)):
+        height, width = tiles.shapes[example]
+        inside = array_of(tiles, by_columns, example, COLUMNS)
+        n_tiles, _, _, lanes = inside.shape
+        for row in range(height):
+            for t in range(n_tiles):
+                for lane in range(min(lanes, width - t * lanes)):
+                    node = tiles.node_ptr[example] + row * width + t * lanes + lane
+                    top = unary[node, 0]
+                    for x in range(1, n_values):
+                        top = max(top, unary[node, x])
+                    for x in range(n_values):
+                        inside[t, row, x, lane] = unary[node, n_labels - n_values + x] - top
+
+
+@kernel
+def copy_to_rows(tiles, by_columns, by_rows):
+    """Copy one number per label and site from columns to rows."""
+    for example in range(len(tiles.shapes)):
+        transpose(array_of(tiles, by_columns, example, COLUMNS), array_of(tiles, by_rows, example, ROWS))
+
+
+@kernel
+def unpack_unary(tiles, d_inside, d_unary):
+    """Add the adjoints in all directions to those of the nodes."""
+    n_labels, n_values = tiles.n_labels, tiles.n_values
+    for example in range(len(tiles.shapes)):
+        height, width = tiles.shapes[example]
+        for direction in range(len(d_inside)):
+            inside = array_of(tiles, d_inside[direction], example, direction)
+            lanes = inside.shape[3]
+            for node in range(height * width):
+                line, p = _place(direction, width, node // width, node % width)
+                t, lane = line // lanes, line % lanes
+                for x in range(n_values):
+                    value = inside[t, p, x, lane]
+                    d_unary[tiles.node_ptr[example] + node, n_labels - n_values + x] += value
+                    if n_values < n_labels:
+                        d_unary[tiles.node_ptr[example] + node, 0] -= value
+
+
+@kernel
+def pack_weights(tiles, direction, rho, out):
+    """Copy the weights of the rows or columns that have edges."""
+    for example in range(len(tiles.shapes)):
+        start = tiles.lane_start[example, direction]
+        if tiles.shapes[example, 1 - direction] > 1:
+            for line in range(count_lines(tiles, example, direction)):
+                out[start + line] = rho[_edge_at(tiles, example, direction, line, 0)]
+
+
+@kernel
+def pack_tables(tiles, shared, tables, direction, out):
+    """Copy theta / rho by lane, with a maximum of 0.
+
+    `shared` is the table of all edges along the lines of an example, or -1 if each edge has its own.
+    """
+    for example in range(len(tiles.shapes)):
+        inside = tables_of(tiles, out, example, direction)
+        rho = weights_of(tiles, example, direction).by_lane
+        _, n_gaps, n_labels, _, lanes = inside.shape
+        for line in range(count_lines(tiles, example, direction)):
+            for p in range(n_gaps):
+                at = shared[example] if shared[example] >= 0 else _edge_at(tiles, example, direction, line, p)
+                if at < 0:
+                    continue
+                top = tables[at].max()
+                for x in range(n_labels):
+                    for z in range(n_labels):
+                        value = (tables[at, x, z] - top) / rho[line]
+                        inside[line // lanes, p, x, z, line % lanes] = value
+
+
+@kernel
+def unpack_tables(tiles, shared, d_inside, direction, d_tables):
+    """Add the adjoints by lane, divided by rho, to those of the tables; `shared` as for `pack_tables`."""
+    for example in range(len(tiles.shapes)):
+        inside = tables_of(tiles, d_inside, example, direction)
+        rho = weights_of(tiles, example, direction).by_lane
+        _, n_gaps, n_labels, _, lanes = inside.shape
+        for line in range(count_lines(tiles, example, direction)):
+            for p in range(n_gaps):
+                at = shared[example] if shared[example] >= 0 else _edge_at(tiles, example, direction, line, p)
+                if at < 0:
+                    continue
+                for x in range(n_labels):
+                    for z in range(n_labels):
+                        value = inside[line // lanes, p, x, z, line % lanes]
+                        d_tables[at, x, z] += value / rho[line]
+
+
+@kernel
+def copy_messages(tiles, rows, state, to_rows):
+    """Copy messages, or their adjoints, between a state and rows numbered as in `Graph`."""
+    n_labels, n_values = tiles.n_labels, tiles.n_values
+    for example in range(len(tiles.shapes)):
+        for direction in range(tiles.rho.shape[1]):
+            f, b = messages_of(tiles, state, example, direction)
+            lanes = f.shape[3]
+            for line in range(count_lines(tiles, example, direction)):
+                t, lane = line // lanes, line % lanes
+                for p in range(f.shape[1] - 1):
+                    edge = _edge_at(tiles, example, direction, line, p)
+                    if edge < 0:
+                        continue
+                    for x in range(n_values):
+                        at = n_labels - n_values + x
+                        if to_rows:
+                            rows[2 * edge + 1, at] = f[t, p + 1, x, lane]
+                            rows[2 * edge, at] = b[t, p, x, lane]
+                        else:
+                            f[t, p + 1, x, lane] = rows[2 * edge + 1, at]
+                            b[t, p, x, lane] = rows[2 * edge, at]

@@ -1,24 +1,45 @@
-"""One message for many independent lines of a lattice at once: D13 Eq 18 as vector arithmetic.
+"""Messages of many lines at once, computed and normalised in vector arithmetic: D13 Eq 18.
 
-Arrays are (label, lane): a lane is one of several rows (or columns) that a sweep crosses side by side, and
-every loop inside runs over contiguous lanes. Messages are probabilities. Two labels need one number, the
-ratio of the second to the first; then arrays have one row. Tables are exp(theta / rho): (target, source)
-where all edges share one, (label, label, lane) where each edge has its own, in which `flip` says that the
-first label is the source's. `rho` is a pair: the weight of the edges of all lanes, nan where lanes differ,
-and an array of the weight of each. A function and its derivative stand side by side; adjoints are those of
-logarithms. `scratch` has a row more than there are labels, `work` three times as many and one more.
+Arrays are (label, lane): a lane is one of several lines that a sweep crosses side by side, and every inner
+loop runs over contiguous lanes. Messages are probabilities. For two labels one number is enough, the ratio of
+the second to the first; then arrays have one row. Tables are exp(theta / rho): (target, source) where all
+edges share one, (label, label, lane) where each edge has its own; there `flip` tells that the first label is
+that of the source. Functions and their derivatives stand side by side; adjoints are those of logarithms.
+`scratch` has one row more than there are labels, `work` three times as many and one more.
 """
+
+from typing import NamedTuple
 
 import numpy as np
 
 from skcrf._numerics import inlined_kernel, reduction_kernel, vector_exp, vector_kernel, vector_log
 
-# What stands for zero where something is divided by an impossible state, which stays impossible.
+# Divides instead of the zero of a forbidden state, which stays forbidden.
 _TINY = 1e-300
 
 
+#: Modes of messages. RATIO is None, so that a kernel is compiled either for ratios or for other messages.
+SUM, MAX, RATIO = False, True, None
+
+
+class Site(NamedTuple):
+    """Inputs of a message to a neighbour, or their adjoints.
+
+    Attributes
+    ----------
+    q : ndarray
+        exp(theta) times the messages of other directions.
+    f, b : ndarray
+        Messages from the opposite neighbour, and from the neighbour that receives the message.
+    """
+
+    q: np.ndarray
+    f: np.ndarray
+    b: np.ndarray
+
+
 @vector_kernel
-def exponentials(values):
+def exponentiate(values):
     """Replace each number of a flat array by its exponential."""
     for i in range(len(values)):
         values[i] = vector_exp(values[i])
@@ -26,25 +47,25 @@ def exponentials(values):
 
 @inlined_kernel
 def _power(value, rho, lane):
-    """value^rho; a loop around it is compiled once for each case."""
-    if rho[0] == 1.0:
+    """Compute value^rho; the compiler makes one loop for each case."""
+    if rho.common == 1.0:
         return value
-    elif rho[0] == 0.5:
+    elif rho.common == 0.5:
         return np.sqrt(value)
-    return vector_exp(rho[1][lane] * vector_log(value)) if value > 0 else value  # 0, or nan
+    return vector_exp(rho.by_lane[lane] * vector_log(value)) if value > 0 else value  # 0, or nan
 
 
 @inlined_kernel
 def _cavity(q, f, b, rho, lane):
-    """q f^rho b^(rho - 1): what a site tells the neighbour whose own message is b."""
-    return q * f if rho[0] == 1.0 else q * _power(f * b, rho, lane) / max(b, _TINY)
+    """Compute q f^rho b^(rho - 1): the belief of a site without the message b of the receiving neighbour."""
+    return q * f if rho.common == 1.0 else q * _power(f * b, rho, lane) / max(b, _TINY)
 
 
 @vector_kernel
 def joint(f, b, rho, factor, first, out):
-    """(f b)^rho, what two opposite messages mean for the crossing line, times a factor.
+    """Compute (f b)^rho, the joint effect of two opposite messages, times a factor.
 
-    Arrays are (position, labels and lanes); `out` is for as many positions as it has rows, from `first` on.
+    Arrays are (position, labels and lanes); `out` has one row per position, from `first` on.
     """
     for i in range(len(out)):
         for j in range(f.shape[1]):
@@ -53,40 +74,40 @@ def joint(f, b, rho, factor, first, out):
 
 @vector_kernel
 def joint_vjp(d_out, rho, d_message):
-    """Add what the adjoint of the joint of two messages means for that of one of them."""
+    """Pull the adjoint of a joint effect back to one of its messages; adds to `d_message`."""
     for i in range(len(d_out)):
         for j in range(d_out.shape[1]):
-            d_message[i, j] += rho[1][j] * d_out[i, j]
+            d_message[i, j] += rho.by_lane[j] * d_out[i, j]
 
 
 @inlined_kernel
-def cavities(q, f, b, rho, out):
-    """Cavities of all labels and lanes."""
+def cavities(site, rho, out):
+    """Compute the cavities of all labels and lanes."""
     for x in range(len(out)):
         for lane in range(out.shape[1]):
-            out[x, lane] = _cavity(q[x, lane], f[x, lane], b[x, lane], rho, lane)
+            out[x, lane] = _cavity(site.q[x, lane], site.f[x, lane], site.b[x, lane], rho, lane)
 
 
-# Two labels: the ratio of the message is (t10 + t11 c) / (t00 + t01 c).
+# Two labels: the ratio of a message is (t10 + t11 c) / (t00 + t01 c), with c that of the cavity.
 
 
 @vector_kernel
-def _ratio_of_one_table(t00, t01, t10, t11, q, f, b, rho, out):
+def _ratio_of_one_table(t00, t01, t10, t11, site, rho, out):
     for lane in range(len(out)):
-        c = _cavity(q[lane], f[lane], b[lane], rho, lane)
+        c = _cavity(site.q[lane], site.f[lane], site.b[lane], rho, lane)
         out[lane] = (t10 + t11 * c) / (t00 + t01 * c)
 
 
 @vector_kernel
-def _ratio_of_many_tables(t00, t01, t10, t11, q, f, b, rho, out):
+def _ratio_of_many_tables(t00, t01, t10, t11, site, rho, out):
     for lane in range(len(out)):
-        c = _cavity(q[lane], f[lane], b[lane], rho, lane)
+        c = _cavity(site.q[lane], site.f[lane], site.b[lane], rho, lane)
         out[lane] = (t10[lane] + t11[lane] * c) / (t00[lane] + t01[lane] * c)
 
 
 @vector_kernel
 def _shares_of_one_table(t00, t01, t10, t11, c, d_message, of_top, of_bottom):
-    """The adjoint times the share that source 1 has in the top of the ratio, and in its bottom."""
+    """Compute the adjoint times the share of source 1 in numerator and denominator of the ratio."""
     for lane in range(len(c)):
         top, bottom = t11 * c[lane], t01 * c[lane]
         of_top[lane] = d_message[lane] * top / (t10 + top)
@@ -115,18 +136,18 @@ def _add_sums(of_top, of_bottom, of_all, d_table):
 
 
 @vector_kernel
-def _flat_cavities(q, f, b, rho, out):
+def _cavities_of_ratios(site, rho, out):
     for lane in range(len(out)):
-        out[lane] = _cavity(q[lane], f[lane], b[lane], rho, lane)
+        out[lane] = _cavity(site.q[lane], site.f[lane], site.b[lane], rho, lane)
 
 
-# A loop is vectorised if it takes no more than eight comparisons to see that its arrays do not overlap: what
-# writes to several arrays is several loops.
+# LLVM vectorises a loop only if at most eight comparisons show that its arrays do not overlap. So there is
+# one loop per array that is written.
 
 
 @vector_kernel
 def add_scaled(scale, values, out):
-    """Add a multiple of flat numbers."""
+    """Add a multiple of a flat array."""
     for lane in range(len(out)):
         out[lane] += scale * values[lane]
 
@@ -134,7 +155,7 @@ def add_scaled(scale, values, out):
 @vector_kernel
 def _add_weighted(rho, less, values, out):
     for lane in range(len(out)):
-        out[lane] += (rho[1][lane] - less) * values[lane]
+        out[lane] += (rho.by_lane[lane] - less) * values[lane]
 
 
 @vector_kernel
@@ -149,8 +170,8 @@ def _add_difference(a, b, out):
 @inlined_kernel
 def _sums_of_one_table(table, c, out):
     n, lanes = len(table), c.shape[1]
-    # Two targets and four sources at a time: as many numbers as there are registers for. Of an odd number of
-    # targets, the last but one is done twice.
+    # Two targets and four sources at a time, as many numbers as fit the registers. With an odd number of
+    # targets, the last but one is computed twice.
     for i in range(0, n, 2):
         x = min(i, n - 2)
         s, t = (table[x, 0], table[x + 1, 0]) if n % 4 else (0.0, 0.0)
@@ -185,7 +206,7 @@ def _sums_of_many_tables(table, flip, c, out):
 
 @inlined_kernel
 def _best_of_one_table(table, c, out):
-    """The maximum in the place of the sum."""
+    """Maximise instead of summing."""
     for x in range(len(table)):
         for lane in range(c.shape[1]):
             out[x, lane] = 0.0
@@ -208,7 +229,7 @@ def _best_of_many_tables(table, flip, c, out):
 
 @inlined_kernel
 def _normalise(values, out):
-    """Divide by the sum; the last row of `values` is scratch."""
+    """Divide messages by their sum over labels; the last row of `values` is scratch."""
     n, lanes = out.shape
     for lane in range(lanes):
         values[n, lane] = 0.0
@@ -224,7 +245,7 @@ def _normalise(values, out):
 
 @inlined_kernel
 def _normalise_vjp(message, d_message, values):
-    """From sums to the adjoints of sums, in place; the last row of `values` is scratch."""
+    """Replace unnormalised messages by their adjoints; the last row of `values` is scratch."""
     n, lanes = message.shape
     for lane in range(lanes):
         values[n, lane] = 0.0
@@ -239,7 +260,7 @@ def _normalise_vjp(message, d_message, values):
 
 @reduction_kernel
 def _add_outer(table, d_sum, c, d_table):
-    """Add the adjoint of the logarithm of a table: that of the sums, times what they are sums of."""
+    """Add the adjoint of the logarithm of a table."""
     for x in range(len(c)):
         for z in range(len(c)):
             total = 0.0
@@ -257,24 +278,24 @@ def _add_outers(table, flip, d_sum, c, d_table):
                 d_table[i, j, lane] += table[i, j, lane] * d_sum[x, lane] * c[z, lane]
 
 
-# The doors
+# Messages
 
 
 @vector_kernel
-def send_ratio(table, flip, q, f, b, rho, out):
-    """The message of sites with `q`, `f` and `b` to the neighbours who said b, all flat, for two labels."""
+def send_ratio(table, flip, site, rho, out):
+    """Compute the ratios of messages, for two labels; arrays are flat."""
     if table.ndim == 2:
-        _ratio_of_one_table(table[0, 0], table[0, 1], table[1, 0], table[1, 1], q, f, b, rho, out)
+        _ratio_of_one_table(table[0, 0], table[0, 1], table[1, 0], table[1, 1], site, rho, out)
     else:
         i, j = (1, 0) if flip else (0, 1)
-        _ratio_of_many_tables(table[0, 0], table[i, j], table[j, i], table[1, 1], q, f, b, rho, out)
+        _ratio_of_many_tables(table[0, 0], table[i, j], table[j, i], table[1, 1], site, rho, out)
 
 
 @vector_kernel
-def send(table, flip, maximise, q, f, b, rho, c, scratch, out):
-    """The message of sites with `q`, `f` and `b` to the neighbours who said b; uses `c` and `scratch`."""
-    cavities(q, f, b, rho, c)
-    if maximise:
+def send(table, flip, mode, site, rho, c, scratch, out):
+    """Compute normalised messages; overwrites `c` and `scratch`."""
+    cavities(site, rho, c)
+    if mode == MAX:
         if table.ndim == 2:
             _best_of_one_table(table, c, scratch)
         else:
@@ -287,10 +308,10 @@ def send(table, flip, maximise, q, f, b, rho, c, scratch, out):
 
 
 @vector_kernel
-def send_ratio_vjp(table, flip, q, f, b, rho, d_message, work, d_q, d_f, d_b, d_table):
-    """Add what the adjoint of a message means for that of what it was made of, for two labels."""
+def send_ratio_vjp(table, flip, site, rho, d_message, work, d_site, d_table):
+    """Pull the adjoint of `send_ratio` back; adds to `d_site` and `d_table`."""
     c, of_top, of_bottom = work[0], work[1], work[2]
-    _flat_cavities(q, f, b, rho, c)
+    _cavities_of_ratios(site, rho, c)
     if table.ndim == 2:
         _shares_of_one_table(
             table[0, 0], table[0, 1], table[1, 0], table[1, 1], c, d_message, of_top, of_bottom
@@ -306,21 +327,21 @@ def send_ratio_vjp(table, flip, q, f, b, rho, d_message, work, d_q, d_f, d_b, d_
         _add_difference(d_message, of_top, d_table[j, i])
         add_scaled(1.0, of_top, d_table[1, 1])
     add_scaled(-1.0, of_bottom, of_top)
-    add_scaled(1.0, of_top, d_q)
-    _add_weighted(rho, 0.0, of_top, d_f)
-    if rho[0] != 1.0:
-        _add_weighted(rho, 1.0, of_top, d_b)
+    add_scaled(1.0, of_top, d_site.q)
+    _add_weighted(rho, 0.0, of_top, d_site.f)
+    if rho.common != 1.0:
+        _add_weighted(rho, 1.0, of_top, d_site.b)
 
 
 @vector_kernel
-def send_vjp(table, back, flip, q, f, b, rho, message, d_message, work, d_q, d_f, d_b, d_table):
-    """Add what the adjoint of a message means for that of what it was made of.
+def send_vjp(table, back, flip, site, rho, message, d_message, work, d_site, d_table):
+    """Pull the adjoint of `send` back; adds to `d_site` and `d_table`.
 
-    `back` is the table as the opposite message sees it; `work` is scratch.
+    `back` is the table of the opposite message; `work` is overwritten.
     """
-    n = len(q)
+    n = len(site.q)
     c, d_c, scratch = work[:n], work[n : 2 * n], work[2 * n :]
-    cavities(q, f, b, rho, c)
+    cavities(site, rho, c)
     if table.ndim == 2:
         _sums_of_one_table(table, c, scratch)
         _normalise_vjp(message, d_message, scratch)
@@ -335,9 +356,9 @@ def send_vjp(table, back, flip, q, f, b, rho, message, d_message, work, d_q, d_f
         for lane in range(c.shape[1]):
             d_c[x, lane] *= c[x, lane]
         for lane in range(c.shape[1]):
-            d_q[x, lane] += d_c[x, lane]
+            d_site.q[x, lane] += d_c[x, lane]
         for lane in range(c.shape[1]):
-            d_f[x, lane] += rho[1][lane] * d_c[x, lane]
-        if rho[0] != 1.0:
+            d_site.f[x, lane] += rho.by_lane[lane] * d_c[x, lane]
+        if rho.common != 1.0:
             for lane in range(c.shape[1]):
-                d_b[x, lane] += (rho[1][lane] - 1.0) * d_c[x, lane]
+                d_site.b[x, lane] += (rho.by_lane[lane] - 1.0) * d_c[x, lane]

@@ -1,9 +1,21 @@
 """Engines for sum- and max-product messages on pairwise graphs."""
 
+from abc import abstractmethod
+
 import numpy as np
 
 from skcrf.graph import score, sum_by_example
-from skcrf.inference._pairwise.readout import EdgeReader, choose_states, read_dual, read_forest, read_tables
+from skcrf.inference._engine import Engine
+from skcrf.inference._pairwise.readout import (
+    choose_states,
+    read_dual,
+    read_dual_vjp,
+    read_edges,
+    read_forest,
+    read_nodes,
+    read_tables,
+    read_vjp,
+)
 from skcrf.inference._pairwise.schedule import breadth_first, edge_links, message_schedule
 from skcrf.inference._pairwise.sweep import marginals, marginals_vjp, sweep, sweep_vjp
 
@@ -11,7 +23,57 @@ from skcrf.inference._pairwise.sweep import marginals, marginals_vjp, sweep, swe
 _ROUNDING = 1e-14
 
 
-class PairwiseEngine(EdgeReader):
+class MessageEngine(Engine):
+    """Base of the engines that pass messages on pairwise graphs."""
+
+    def __init__(self, plan, theta, options=1):
+        super().__init__(plan, theta, options)
+        self.inward = plan.inward
+
+    @abstractmethod
+    def messages(self, state):
+        """Convert a state to log-messages, numbered as in `Graph`."""
+
+    @abstractmethod
+    def messages_vjp(self, d_messages):
+        """Pull derivatives with respect to these messages back to the state."""
+
+    def edge_marginals(self, state):
+        n_states = self.theta.unary.shape[1]
+        return self._read_edges(state, np.empty((self.graph.n_edges, n_states, n_states)))[1]
+
+    def log_z(self, state):
+        if self.inward is not None:
+            return read_dual(self.graph, self.theta, self.rho, self.messages(state), self.inward, False)
+        n_states = self.theta.unary.shape[1]
+        return self._read_edges(state, np.empty((0, n_states, n_states)))[0]
+
+    def _read_edges(self, state, edge_mu):
+        problem = self.graph, self.theta, self.rho, self.messages(state)
+        return read_edges(*problem, read_nodes(*problem), edge_mu), edge_mu
+
+    def readout_vjp(self, state, d_mu, d_edge_mu, d_log_z, through):
+        n_states = self.theta.unary.shape[1]
+        problem = self.graph, self.theta, self.rho, self.messages(state)
+        d_edge_mu = np.empty((0, n_states, n_states)) if d_edge_mu is None else d_edge_mu
+        # At a fixed point both definitions of log_z are stationary, with the marginals as derivative.
+        is_dual = self.inward is not None and through
+        d_primal = np.zeros_like(d_log_z) if is_dual else d_log_z
+        d_messages, d_theta = read_vjp(*problem, read_nodes(*problem), d_mu, d_edge_mu, d_primal, through)
+        if is_dual:
+            read_dual_vjp(*problem, self.inward, d_log_z, d_messages, d_theta)
+        return self.messages_vjp(d_messages), d_theta
+
+    def decode(self, state):
+        order, _ = breadth_first(edge_links(self.graph))
+        return choose_states(self.graph, self.theta, self.weighted_messages(state), order)
+
+    def weighted_messages(self, state):
+        """Multiply the messages by the weights of their edges."""
+        return self.messages(state) * np.repeat(self.rho, 2)[:, None]
+
+
+class PairwiseEngine(MessageEngine):
     """Messages on any pairwise graph; the state holds log-messages by position."""
 
     def __init__(self, plan, theta, options=1):
@@ -36,7 +98,7 @@ class PairwiseEngine(EdgeReader):
         messages[self.graph.incident] = state
         return messages
 
-    def enter(self, d_messages):
+    def messages_vjp(self, d_messages):
         return d_messages[self.graph.incident]
 
     def marginals(self, state):

@@ -73,7 +73,7 @@ def _ascend_vjp(graph, theta, before, mu, active, d_mu, d_theta):
 
 
 @kernel
-def _objective(graph, theta, mu):
+def objective(graph, theta, mu):
     """Compute log_z = theta . mu + H(mu), D13 Eq 10 and 12."""
     n_states = theta.unary.shape[1]
     log_z = np.zeros(len(graph.node_ptr) - 1)
@@ -91,7 +91,7 @@ def _objective(graph, theta, mu):
 
 
 @kernel
-def _objective_vjp(graph, theta, mu, d_log_z, through, d_mu, d_theta):
+def objective_vjp(graph, theta, mu, d_log_z, through, d_mu, d_theta):
     """Add the derivatives of log_z to `d_theta` and, if `through`, to `d_mu`."""
     n_states = theta.unary.shape[1]
     for example in range(len(d_log_z)):
@@ -111,7 +111,7 @@ def _objective_vjp(graph, theta, mu, d_log_z, through, d_mu, d_theta):
                         d_mu[j, z] += d_z * mu[i, x] * theta.tables[table, x, z]
 
 
-def _outer_vjp(graph, mu, d_edge_mu, d_mu):
+def outer_vjp(graph, mu, d_edge_mu, d_mu):
     """Add the derivative of the edge marginals, products of node marginals, to `d_mu`."""
     i, j = graph.edges.T
     np.add.at(d_mu, i, np.einsum("exz,ez->ex", d_edge_mu, mu[j]))
@@ -128,10 +128,10 @@ class PairwiseMeanField(MeanFieldEngine):
         _ascend_vjp(self.graph, self.theta, before, after.copy(), active, d_state, adjoint)
 
     def objective(self, mu):
-        return _objective(self.graph, self.theta, mu)
+        return objective(self.graph, self.theta, mu)
 
     def objective_vjp(self, mu, d_log_z, through, d_mu, d_theta):
-        _objective_vjp(self.graph, self.theta, mu, d_log_z, through, d_mu, d_theta)
+        objective_vjp(self.graph, self.theta, mu, d_log_z, through, d_mu, d_theta)
 
     def edge_marginals_vjp(self, mu, d_edge_mu, d_mu):
-        _outer_vjp(self.graph, mu, d_edge_mu, d_mu)
+        outer_vjp(self.graph, mu, d_edge_mu, d_mu)

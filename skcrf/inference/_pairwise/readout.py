@@ -4,14 +4,10 @@ Messages are rows of an array (2 * n_edges, n_states) of logarithms, with a maxi
 `Graph`.
 """
 
-from abc import abstractmethod
-
 import numpy as np
 
 from skcrf._numerics import inlined_kernel, kernel, log_normalise, softmax
 from skcrf.graph import Potentials
-from skcrf.inference._engine import Engine
-from skcrf.inference._pairwise.schedule import breadth_first, edge_links
 from skcrf.inference._pairwise.sweep import SMALL
 
 
@@ -336,53 +332,3 @@ def read_dual_vjp(graph, theta, rho, messages, inward, d_log_z, d_messages, d_th
             softmax(rows[0])
             rows[0] *= d_z * weights[node]
             _cavity_vjp(graph, rho, node, -1, rows[0], d_messages, d_theta)
-
-
-class EdgeReader(Engine):
-    """Base of the engines for pairwise graphs: beliefs from messages."""
-
-    def __init__(self, plan, theta, options=1):
-        super().__init__(plan, theta, options)
-        self.inward = plan.inward
-
-    @abstractmethod
-    def messages(self, state):
-        """Convert a state to log-messages, numbered as in `Graph`."""
-
-    @abstractmethod
-    def enter(self, d_messages):
-        """Convert derivatives with respect to these messages to derivatives with respect to the state."""
-
-    def edge_marginals(self, state):
-        n_states = self.theta.unary.shape[1]
-        return self._read_edges(state, np.empty((self.graph.n_edges, n_states, n_states)))[1]
-
-    def log_z(self, state):
-        if self.inward is not None:
-            return read_dual(self.graph, self.theta, self.rho, self.messages(state), self.inward, False)
-        n_states = self.theta.unary.shape[1]
-        return self._read_edges(state, np.empty((0, n_states, n_states)))[0]
-
-    def _read_edges(self, state, edge_mu):
-        problem = self.graph, self.theta, self.rho, self.messages(state)
-        return read_edges(*problem, read_nodes(*problem), edge_mu), edge_mu
-
-    def readout_vjp(self, state, d_mu, d_edge_mu, d_log_z, through):
-        n_states = self.theta.unary.shape[1]
-        problem = self.graph, self.theta, self.rho, self.messages(state)
-        d_edge_mu = np.empty((0, n_states, n_states)) if d_edge_mu is None else d_edge_mu
-        # At a fixed point both definitions of log_z are stationary, with the marginals as derivative.
-        is_dual = self.inward is not None and through
-        d_primal = np.zeros_like(d_log_z) if is_dual else d_log_z
-        d_messages, d_theta = read_vjp(*problem, read_nodes(*problem), d_mu, d_edge_mu, d_primal, through)
-        if is_dual:
-            read_dual_vjp(*problem, self.inward, d_log_z, d_messages, d_theta)
-        return self.enter(d_messages), d_theta
-
-    def decode(self, state):
-        order, _ = breadth_first(edge_links(self.graph))
-        return choose_states(self.graph, self.theta, self.weighted_messages(state), order)
-
-    def weighted_messages(self, state):
-        """Multiply the messages by the weights of their edges."""
-        return self.messages(state) * np.repeat(self.rho, 2)[:, None]

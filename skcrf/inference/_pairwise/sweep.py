@@ -37,6 +37,16 @@ def cavity(unary, weights, messages, node, first, end, own, out, at):
             out[at, x] -= top
 
 
+@inlined_kernel
+def cavity_vjp(weights, node, first, end, own, d_cavities, at, d_messages, d_unary):
+    for x in range(d_cavities.shape[1]):
+        d_unary[node, x] += d_cavities[at, x]
+    for q in range(first, end):
+        weight = weights[q] - (q == own)
+        for x in range(d_cavities.shape[1]):
+            d_messages[q, x] += weight * d_cavities[at, x]
+
+
 @vector_kernel
 def exponentials(values, n, out):
     for i in range(n):
@@ -132,6 +142,22 @@ def _log_sum_vjp(share, side, power, d_out, at, d_cavity, d_tables, table):
 
 
 @inlined_kernel
+def replace_message(messages, position, new, at, n_states, damping, measure, largest):
+    """Shift a new message to a maximum of 0, damp and store it; returns the largest change if `measure`."""
+    top = new[at, 0]
+    for x in range(1, n_states):
+        top = max(top, new[at, x])
+    for x in range(n_states):
+        value = new[at, x] - top
+        old = messages[position, x]
+        # Before damping, which shortens the steps but not the distance to the fixed point.
+        if measure and value != old and abs(value - old) > largest:
+            largest = max(largest, 1.0 - np.exp(-abs(value - old)))
+        messages[position, x] = (1.0 - damping) * value + damping * old if damping > 0 else value
+    return largest
+
+
+@inlined_kernel
 def padded_size(n_rows, n_states):
     """Compute the number of values in some rows, rounded up to whole vectors."""
     return 4 * ((n_rows * n_states + 3) // 4)
@@ -174,16 +200,7 @@ def sweep(schedule, graph, theta, rho, damping, maximise, measure, messages, act
                 if not is_safe[at]:
                     table, power = edge_table[message >> 1], 1.0 / rho[message >> 1]
                     _log_sum(tables, table, message & 1, power, maximise, cavities, at, share, new)
-                top = new[at, 0]
-                for x in range(1, n_states):
-                    top = max(top, new[at, x])
-                for x in range(n_states):
-                    value = new[at, x] - top
-                    old = messages[position, x]
-                    # Before damping, which shortens the steps but not the distance to the fixed point.
-                    if measure and value != old and abs(value - old) > largest:
-                        largest = max(largest, 1.0 - np.exp(-abs(value - old)))
-                    messages[position, x] = (1.0 - damping) * value + damping * old if damping > 0 else value
+                largest = replace_message(messages, position, new, at, n_states, damping, measure, largest)
         change[example] = largest
     return change
 
@@ -235,12 +252,7 @@ def sweep_vjp(schedule, graph, theta, rho, damping, before, messages, active, d_
                     _sum_vjp(exp_tables, exp_table, side, power, scaled, d_new, at, d_cavity, d_tables, table)
                 else:
                     _log_sum_vjp(share, side, power, d_new, at, d_cavity, d_tables, table)
-                for x in range(n_states):
-                    d_unary[node, x] += d_cavity[at, x]
-                for q in range(first, end):
-                    weight = weights[q] - (q == own)
-                    for x in range(n_states):
-                        d_messages[q, x] += weight * d_cavity[at, x]
+                cavity_vjp(weights, node, first, end, own, d_cavity, at, d_messages, d_unary)
 
 
 @vector_kernel
