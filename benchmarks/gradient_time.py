@@ -26,7 +26,7 @@ from measuring import (
 from sklearn.base import clone
 from threadpoolctl import threadpool_limits
 
-from skcrf._scratch import kept
+from skcrf._scratch import reuse_memory
 from skcrf.gradients import Backprop, Implicit, Perturbation
 from skcrf.graph import Potentials, lattice
 from skcrf.inference import BP, TRW
@@ -139,7 +139,7 @@ def truncated_ratio(name, side, sizes):
         "forward": lambda: inference.forward(*problem) and None,
         "gradient": lambda: wrapped.backward(wrapped.forward(*problem), d_mu=d_mu) and None,
     }
-    with kept():  # as in a fit
+    with reuse_memory():  # as in a fit
         rounds = affordable(lambda: [job() for job in jobs.values()], sizes.budget, sizes.most)
         times = interleaved(jobs, rounds)
     return times["gradient"] / times["forward"]

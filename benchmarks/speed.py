@@ -35,7 +35,7 @@ from measuring import (
 from sklearn.exceptions import ConvergenceWarning
 
 from skcrf import GridCRFClassifier
-from skcrf._scratch import kept
+from skcrf._scratch import reuse_memory
 from skcrf.graph import Potentials, from_edges
 from skcrf.inference import BP, TRW, MeanField
 
@@ -208,7 +208,7 @@ def gradient_rows(settings):
                     method.backward(method.forward(*problem, tape=True), d_mu=d_mu) and None
                 ),
             }
-            with kept():  # as in a fit
+            with reuse_memory():  # as in a fit
                 times = interleaved(jobs, affordable(jobs["both"], settings.budget / 2, 9))
             what = f"TRW, rho {rho}, {k} labels: forward and backward against forward"
             yield at_most(what, times["both"] / times["forward"], 3)
