@@ -1,118 +1,72 @@
-"""How kernels are compiled, and tiny ones that several rooms need."""
+"""Compilation of kernels, and small kernels that several packages use."""
 
 import warnings
 
 import numpy as np
-from numba import njit
+from numba import config, njit
 
-# What vector arithmetic needs: fused multiply-add, and division as NumPy does it, since a check for zero that
-# could raise keeps a loop from being vectorised. Infinities and nan keep their meaning.
+from skcrf._kernel_cache import KernelCache
+
+# Vectorised loops need fused multiply-add and NumPy's division: a check for zero that could raise prevents
+# vectorisation. Infinities and nan keep their meaning.
 _VECTOR = {"fastmath": {"contract", "arcp", "nsz"}, "error_model": "numpy"}
-# Sums in any order: the compiler's choice, the same in every run.
+# Sums may be reordered by the compiler, which chooses the same order in every run.
 _REDUCTION = {"fastmath": {"contract", "arcp", "nsz", "reassoc"}, "error_model": "numpy"}
 
 
 def kernel(function, **options):
-    """Compile a function when it is first called, and keep what was compiled for the next process.
+    """Compile a module-level function of arrays and NamedTuples of arrays at its first call.
 
-    Parameters
-    ----------
-    function : callable
-        A module-level function of arrays and NamedTuples of arrays.
-    **options : dict
-        More options of `numba.njit`.
-
-    Returns
-    -------
-    dispatcher : callable
-        The compiled function.
+    The machine code is cached on disk, for other processes. Options are those of `numba.njit`.
     """
+    dispatcher = njit(nogil=True, **options)(function)
+    if config.DISABLE_JIT:
+        return dispatcher
     try:
-        return njit(cache=True, nogil=True, **options)(function)
-    except RuntimeError:  # neither the package's folder nor the user's can be written to
+        dispatcher._cache = KernelCache(function)
+    except RuntimeError:  # neither the folder of the package nor that of the user is writable
         warnings.warn(
-            "Compiled kernels cannot be kept, so that every process compiles them anew: "
-            "let the environment variable NUMBA_CACHE_DIR name a folder that can be written to.",
-            stacklevel=1,  # the same place for all kernels, so that it is told once
+            "Compiled kernels cannot be cached, so every process compiles them again. Set the environment "
+            "variable NUMBA_CACHE_DIR to a writable folder.",
+            stacklevel=1,  # the same place for all kernels, so that the warning is shown once
         )
-        return njit(nogil=True, **options)(function)
+    return dispatcher
 
 
 def inlined_kernel(function):
-    """Compile a function as a part of the kernels that call it: calls with many arrays are slow.
-
-    Parameters
-    ----------
-    function : callable
-        As for `kernel`.
-
-    Returns
-    -------
-    dispatcher : callable
-        The compiled function.
-    """
+    """Compile a function into the kernels that call it, because calls with many arrays are slow."""
     return kernel(function, inline="always")
 
 
 def vector_kernel(function):
-    """Compile a function whose innermost loops are over contiguous numbers, to be vectorised.
+    """Compile a function whose innermost loops run over contiguous numbers, to be vectorised.
 
-    Such loops stand in small functions of their own. Then it is checked call by call that arrays do not
-    overlap, and what is read and what is written may be parts of one array.
-
-    Parameters
-    ----------
-    function : callable
-        As for `kernel`.
-
-    Returns
-    -------
-    dispatcher : callable
-        The compiled function.
+    Put such loops into small functions of their own: the compiled code then checks at each call whether its
+    arrays overlap, so that inputs and outputs may be parts of one array.
     """
     return kernel(function, **_VECTOR)
 
 
 def reduction_kernel(function):
-    """Compile a function like `vector_kernel` does, whose innermost loops are sums.
-
-    Parameters
-    ----------
-    function : callable
-        As for `kernel`.
-
-    Returns
-    -------
-    dispatcher : callable
-        The compiled function.
-    """
+    """Compile a function like `vector_kernel` does, if its innermost loops are sums."""
     return kernel(function, **_REDUCTION)
 
 
 def kernel_array(values):
-    """Give numbers the one dtype, memory order and kind that kernels are compiled for.
+    """Convert to the one kind of array that kernels are compiled for: float64, C-ordered and writable.
 
-    Parameters
-    ----------
-    values : array-like
-        Any numbers.
-
-    Returns
-    -------
-    values : ndarray
-        float64, C-ordered and writable, since each other kind would be a compilation of its own; the same
-        array where it already is.
+    Every other kind would need a compilation of its own. An array of this kind is returned as it is.
     """
     return np.require(values, np.float64, ["C", "W", "E"])
 
 
 @kernel
 def log_normalise(values):
-    """Subtract the log of the sum of exponentials, in place; at least one value must be finite."""
+    """Subtract the log-sum-exp of the values, in place; at least one value must be finite."""
     top = values.max()
     total = 0.0
     for x in range(len(values)):
-        values[x] -= top  # first of all, so that large values lose no digits
+        values[x] -= top  # before anything else, so that large values lose no digits
         total += np.exp(values[x])
     log_total = np.log(total)
     for x in range(len(values)):
@@ -136,7 +90,7 @@ def softmax(values):
 
 @kernel
 def max_abs_by_part(values, ptr):
-    """Largest absolute value in the rows ``ptr[p]`` to ``ptr[p + 1]`` of each part."""
+    """Find the largest absolute value in the rows ``ptr[p]`` to ``ptr[p + 1]`` of each part."""
     largest = np.zeros(len(ptr) - 1)
     for part in range(len(ptr) - 1):
         for row in range(ptr[part], ptr[part + 1]):
@@ -145,7 +99,7 @@ def max_abs_by_part(values, ptr):
     return largest
 
 
-# Adding this number to a small one rounds it to an integer, which is then found in the lowest bits.
+# Adding this number rounds a small number to an integer, which is then in the lowest bits of the sum.
 _ROUND = 1.5 * 2.0**52
 _LOG2_E = 1.4426950408889634
 _LN_2 = 0.6931471805599453
@@ -155,7 +109,7 @@ _MANTISSA, _ONE_BITS, _TWO_52_BITS = 2**52 - 1, 1023 << 52, 1075 << 52
 
 @inlined_kernel
 def vector_exp(x):
-    """exp(x) for x of at most 700, by arithmetic that is vectorised; 0 below -700."""
+    """Compute exp(x) for x up to 700 by arithmetic that vectorises; 0 below -700."""
     rounded = max(x, -700.0) * _LOG2_E + _ROUND
     n = rounded - _ROUND
     r = (max(x, -700.0) - n * _LN_2_HIGH) - n * _LN_2_LOW  # |r| <= ln 2 / 2
@@ -167,14 +121,14 @@ def vector_exp(x):
     p = 0.5 + r * (1.0 / 6.0 + r * p)
     p = 1.0 + r * (1.0 + r * p)
     power_of_two = np.int64((np.float64(rounded).view(np.int64) + 1023) << 52).view(np.float64)
-    return 0.0 if x <= -700.0 else p * power_of_two  # so that nan stays what it is
+    return 0.0 if x <= -700.0 else p * power_of_two  # a nan stays nan
 
 
 @inlined_kernel
 def vector_log(x):
-    """log(x) for positive x that is not denormal, by arithmetic that is vectorised."""
+    """Compute log(x) for positive, normal x by arithmetic that vectorises."""
     bits = np.float64(x).view(np.int64)
-    # x = 2^e m with m in [1, 2); then e + 1 and m / 2 where m is above sqrt 2.
+    # x = 2^e m with m in [1, 2); where m is above sqrt 2, use e + 1 and m / 2.
     m = np.int64((bits & _MANTISSA) | _ONE_BITS).view(np.float64)
     e = np.int64((bits >> 52) | _TWO_52_BITS).view(np.float64) - (2.0**52 + 1023.0)
     large = m > 1.4142135623730951

@@ -1,117 +1,98 @@
-"""Arrays that are used again: memory that is new to the process is slow, and an evaluation needs much of it.
+"""Scratch arrays whose memory is used again.
 
-While someone wants memory to be kept, arrays that nobody refers to any longer are handed out anew. An array
-is in use as long as it, or a view of it, is referred to, so that nobody has to give anything back.
+Memory that is new to a process is slow at first use, and every evaluation of an objective needs much of it.
+Inside ``with reuse_memory():``, arrays are therefore made from a pool of memory blocks, one block per array.
+A block returns to the pool by itself when the array and all views of it are gone.
 """
 
-import sys
+import math
+from bisect import bisect_left, insort
+from collections import deque
 from contextlib import contextmanager
 from threading import Lock
 
 import numpy as np
 
-# Bytes that stay when nobody wants memory to be kept: who predicts one image may soon predict another.
-_LEFT = 2**26
+# Bytes that stay in the pool after its last user: one prediction often follows another.
+_BYTES_LEFT = 2**26
+# Numbers in an array that is worth the pool; malloc itself reuses smaller pieces of memory.
+_SMALLEST = 1024
 
 
-class _Kept:
-    """All arrays that were handed out, and how many want them to be kept now."""
+class _Pool:
+    """The free blocks of this process, one-dimensional arrays of float64."""
 
-    lock, users, arrays = Lock(), 0, []
+    lock = Lock()  # for `users` and `free`
+    users = 0
+    free = []  # sorted by size
+    # Blocks that came back and are not yet among the free ones. A block may come back at any time, even while
+    # this thread holds the lock and the garbage collector runs, so it must not need the lock.
+    returned = deque()
+
+    @classmethod
+    def sort(cls):
+        """Put the blocks that came back among the free ones."""
+        while cls.returned:
+            insort(cls.free, cls.returned.popleft(), key=len)
+
+
+class _Lease:
+    """The owner of the memory of one array, which NumPy keeps as long as the array or a view of it exists."""
+
+    __slots__ = ("__array_interface__", "block")
+
+    def __init__(self, block, shape):
+        self.block = block
+        self.__array_interface__ = block.__array_interface__ | {"shape": shape}
+
+    def __del__(self, pool=_Pool):
+        if pool.users:
+            pool.returned.append(self.block)
 
 
 @contextmanager
-def kept():
-    """Keep memory for later, until the last of those who want it has left; a little stays."""
-    with _Kept.lock:
-        _Kept.users += 1
+def reuse_memory():
+    """Take scratch arrays from the pool until the last concurrent user leaves; then keep little memory."""
+    with _Pool.lock:
+        _Pool.users += 1
     try:
         yield
     finally:
-        with _Kept.lock:
-            _Kept.users -= 1
-            while _Kept.users == 0 and sum(array.nbytes for array in _Kept.arrays) > _LEFT:
-                _Kept.arrays.pop()
-
-
-def _first(arrays, shortest, longest):
-    """Find the place of an array of such a length that nobody outside the list refers to; -1 if none."""
-    for i, array in enumerate(arrays):
-        if shortest <= len(array) <= longest and sys.getrefcount(array) <= _UNUSED:
-            return i
-    return -1
-
-
-def _references(arrays):
-    """Count the references to an array that is in a list only, as `_first` sees them."""
-    for _, array in enumerate(arrays):
-        return sys.getrefcount(array)
-
-
-_UNUSED = _references([np.empty(0)])
+        with _Pool.lock:
+            _Pool.users -= 1
+            if _Pool.users == 0:
+                _Pool.sort()
+                while sum(block.nbytes for block in _Pool.free) > _BYTES_LEFT:
+                    _Pool.free.pop()
 
 
 def empty(shape):
-    """Make an array without saying what is in it.
-
-    Parameters
-    ----------
-    shape : int or tuple of int
-        Its shape.
-
-    Returns
-    -------
-    array : ndarray of float64
-        C-ordered; perhaps with what was left in it.
-    """
-    size = int(np.prod(shape))
-    if not _Kept.users:
+    """Make a C-ordered array of float64 with arbitrary values."""
+    shape = shape if isinstance(shape, tuple) else (shape,)
+    size = math.prod(shape)
+    if not _Pool.users or size < _SMALLEST:
         return np.empty(shape)
-    with _Kept.lock:
-        place = _first(_Kept.arrays, size, 2 * size)
-        if place < 0:
-            # In the place of one that is a little too short, so that sizes that grow do not fill the memory.
-            place = _first(_Kept.arrays, (size + 1) // 2, size - 1)
-            if place < 0:
-                place = len(_Kept.arrays)
-                _Kept.arrays.append(None)
-            _Kept.arrays[place] = np.empty(size)
-        return _Kept.arrays[place][:size].reshape(shape)
+    block = None
+    with _Pool.lock:
+        _Pool.sort()
+        i = bisect_left(_Pool.free, size, key=len)
+        if i < len(_Pool.free) and len(_Pool.free[i]) <= 2 * size:
+            block = _Pool.free.pop(i)
+        elif i > 0 and 2 * len(_Pool.free[i - 1]) >= size:
+            del _Pool.free[i - 1]  # the new block replaces it, so that growing sizes do not fill the memory
+    block = np.empty(size) if block is None else block
+    return np.asarray(_Lease(block, shape))
 
 
 def full(shape, value):
-    """Make an array of one value.
-
-    Parameters
-    ----------
-    shape : int or tuple of int
-        Its shape.
-    value : float
-        What to fill it with.
-
-    Returns
-    -------
-    array : ndarray of float64
-        C-ordered.
-    """
+    """Make a C-ordered array of float64 filled with one value."""
     array = empty(shape)
     array.fill(value)
     return array
 
 
 def copy(values):
-    """Copy an array.
-
-    Parameters
-    ----------
-    values : ndarray of float64
-        What to copy.
-
-    Returns
-    -------
-    array : ndarray of float64
-        The copy, C-ordered.
-    """
+    """Copy an array of float64 into a C-ordered scratch array."""
     array = empty(values.shape)
     np.copyto(array, values)
     return array

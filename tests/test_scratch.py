@@ -1,69 +1,105 @@
-"""Arrays that are used again."""
+"""Scratch arrays whose memory is used again."""
 
+import gc
 import threading
 
 import numpy as np
+import pytest
 from numpy.testing import assert_array_equal
 
+# Scratch memory is internal: no public name shows whose memory an array has.
 from skcrf import _scratch
-from skcrf._scratch import copy, empty, full, kept
+from skcrf._scratch import copy, empty, full, reuse_memory
 
 
 def address(array):
     return array.__array_interface__["data"][0]
 
 
-def test_what_nobody_refers_to_is_used_again():
-    with kept():
+def bytes_in_pool():
+    return sum(block.nbytes for block in [*_scratch._Pool.free, *_scratch._Pool.returned])
+
+
+@pytest.fixture(autouse=True)
+def empty_pool(monkeypatch):
+    """Let each test start without blocks of others."""
+    monkeypatch.setattr(_scratch._Pool, "free", [])
+
+
+def test_memory_is_reused_after_the_last_view_is_gone():
+    with reuse_memory():
         first = full((1000, 3), 1.0)
         view = first[10:20]
         where = address(first)
         del first
         other = full((1000, 3), 2.0)
-        assert address(other) != where  # the view still refers to it
+        assert address(other) != where  # the view still needs it
         assert_array_equal(view, 1.0)
+        view = view[2:5].reshape(-1)[::2]
+        third = empty(2900)
+        assert address(third) != where
         del view
         assert address(empty(2900)) == where
-        del other
 
 
-def test_only_what_is_of_about_the_size():
-    with kept():
-        large = empty(10_000)
-        where = address(large)
-        del large
-        assert address(empty(1000)) != where
+def test_blocks_are_reused_only_for_arrays_of_similar_size():
+    with reuse_memory():
+        where = address(empty(10_000))
+        assert address(empty(4000)) != where
+        assert address(empty(6000)) == where
 
 
-def test_sizes_that_grow_do_not_fill_the_scratch():
-    with kept():
-        before = len(_scratch._Kept.arrays)
-        for n in range(10_001, 19_000, 7):
-            empty(n)
-        assert len(_scratch._Kept.arrays) <= before + 2
+def test_smallest_sufficient_block_is_reused():
+    with reuse_memory():
+        arrays = [empty(size) for size in (3000, 2500, 4000, 2000)]
+        where = {len(array): address(array) for array in arrays}
+        del arrays
+        assert address(empty(2400)) == where[2500]
 
 
-def test_without_anyone_who_wants_it_arrays_are_new():
-    a = full((4, 5), 3.0)
+def test_growing_sizes_do_not_fill_the_memory():
+    with reuse_memory():
+        for size in range(10_001, 19_000, 7):
+            empty(size)
+        assert bytes_in_pool() <= 2 * 8 * 19_000
+
+
+def test_arrays_are_ordinary():
+    for small in (0, 5, (0, 3), (2, 5), ()):
+        with reuse_memory():
+            assert empty(small).shape == np.empty(small).shape
+    with reuse_memory():
+        array = full((20, 30, 40), 3.0)
+        assert type(array) is np.ndarray
+        assert array.dtype == np.float64
+        assert array.flags.c_contiguous and array.flags.writeable and array.flags.aligned
+        assert_array_equal(copy(array.T), array.T)
+
+
+def test_arrays_are_new_outside_the_context():
+    a = full((40, 50), 3.0)
     assert a.base is None
     b = copy(a)
     assert_array_equal(a, b)
     assert not np.shares_memory(a, b)
 
 
-def test_little_is_left_in_the_end(monkeypatch):
-    monkeypatch.setattr(_scratch, "_LEFT", 10_000)
-    with kept():
-        arrays = [empty(2000) for _ in range(4)]
-        assert sum(array.nbytes for array in _scratch._Kept.arrays) >= 64_000
-        with kept():
+def test_little_memory_is_left_after_the_last_user(monkeypatch):
+    monkeypatch.setattr(_scratch, "_BYTES_LEFT", 20_000)
+    with reuse_memory():
+        arrays = [full(2000, float(i)) for i in range(4)]
+        del arrays[2:]
+        with reuse_memory():
             pass
-        assert sum(array.nbytes for array in _scratch._Kept.arrays) >= 64_000
-    assert sum(array.nbytes for array in _scratch._Kept.arrays) <= 10_000
-    assert all(len(array) == 2000 for array in arrays)
+        assert bytes_in_pool() == 32_000
+    assert bytes_in_pool() == 16_000
+    for i, array in enumerate(arrays):
+        assert_array_equal(array, float(i))
+    del arrays, array  # nobody wants these blocks any more
+    assert bytes_in_pool() == 16_000
 
 
-def test_threads_get_arrays_of_their_own():
+def test_threads_get_separate_arrays():
     wrong = []
 
     def work(number):
@@ -73,11 +109,32 @@ def test_threads_get_arrays_of_their_own():
             if not (mine == number).all() or np.shares_memory(mine, other):
                 wrong.append(number)
 
-    with kept():
+    with reuse_memory():
         threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
-        assert len(_scratch._Kept.arrays) < 50
+        assert bytes_in_pool() <= 8 * 8 * 5000
     assert not wrong
+
+
+def test_arrays_may_be_collected_while_the_pool_is_locked():
+    with reuse_memory():
+        cycle = [full(2000, 0.0)]
+        where = address(cycle[0])
+        cycle.append(cycle)
+        with _scratch._Pool.lock:
+            del cycle
+            gc.collect()
+        assert address(empty(2000)) == where
+
+
+def test_memory_returns_from_other_threads():
+    with reuse_memory():
+        held = [full(2000, 0.0)]
+        where = address(held[0])
+        thread = threading.Thread(target=held.clear)
+        thread.start()
+        thread.join()
+        assert address(empty(2000)) == where

@@ -13,7 +13,7 @@ from queue import Empty, Queue
 
 from sklearn import config_context, get_config
 
-from skcrf._scratch import kept
+from skcrf._scratch import reuse_memory
 from skcrf.parallel.threads import Progress, Threads, one_blas_thread
 
 # Size of what is sent in one message, about.
@@ -93,7 +93,7 @@ def evaluate(function, picked, config, *pieces):
         What the function returned.
     """
     batches = [batch for piece in pieces for batch in piece.batches]
-    with config_context(**config), one_blas_thread(), kept(), Threads(1, Progress("", 0)) as run:
+    with config_context(**config), one_blas_thread(), reuse_memory(), Threads(1, Progress("", 0)) as run:
         return run(function, [batches[i] for i in picked])
 
 

@@ -17,7 +17,7 @@ from joblib.parallel import get_active_backend
 from sklearn import config_context, get_config
 from threadpoolctl import ThreadpoolController  # comes with scikit-learn
 
-from skcrf._scratch import kept
+from skcrf._scratch import reuse_memory
 
 # Seconds between two lines of progress; what takes less is not worth a line.
 _SECONDS = 2.0
@@ -48,7 +48,7 @@ def workers(n_jobs, *, verbose=0, name=""):
     progress = Progress(name, verbose)
     client = _dask_client()
     # One BLAS thread, with any n_jobs: sums then have one order, and cores are not asked for twice.
-    with one_blas_thread(), kept():
+    with one_blas_thread(), reuse_memory():
         if client is None:
             with Threads(_n_threads(n_jobs), progress) as run:
                 yield run

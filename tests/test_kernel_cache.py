@@ -1,0 +1,165 @@
+"""Compiled kernels on disk: used again by other processes, and never stale."""
+
+import importlib
+import itertools
+import os
+import pkgutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numba
+import pytest
+
+import skcrf
+
+# The stamp of a kernel has no public name.
+from skcrf._kernel_cache import source_digests
+
+pytestmark = pytest.mark.skipif(numba.config.DISABLE_JIT, reason="nothing is compiled")
+
+ROOT = Path(__file__).parents[1]
+
+FILES = {
+    "__init__.py": "",
+    "constants.py": "SCALE = 10.0\n",
+    "structure.py": "from typing import NamedTuple\n\nclass Pair(NamedTuple):\n    a: float\n    b: float\n",
+    "callee.py": """
+from skcrf._numerics import inlined_kernel, kernel
+
+@kernel
+def add(x):
+    return x + 1.0
+
+@inlined_kernel
+def double(x):
+    return 2.0 * x
+""",
+    "middle.py": """
+from . import callee, constants
+from .callee import add, double
+from skcrf._numerics import kernel
+
+SCALE = constants.SCALE
+
+@kernel
+def scaled(x):
+    return SCALE * double(add(x))
+""",
+    "caller.py": """
+from PACKAGE.middle import (
+    scaled,
+)
+from skcrf._numerics import kernel
+
+@kernel
+def run(pair):
+    return scaled(pair.a) + 0.5 * pair.b
+""",
+    "unrelated.py": "X = 1\n",
+    "__main__.py": """
+from PACKAGE.caller import run
+from PACKAGE.structure import Pair
+
+print(run(Pair(1.0, 2.0)), sum(run.stats.cache_hits.values()), sum(run.stats.cache_misses.values()))
+""",
+}
+NUMBERS = itertools.count()
+
+
+@pytest.fixture
+def package(tmp_path, monkeypatch):
+    """A package whose kernels call one another across files; each test gets another name."""
+    name = f"cached_kernels_{next(NUMBERS)}"
+    folder = tmp_path / name
+    folder.mkdir()
+    for file, text in FILES.items():
+        (folder / file).write_text(text.replace("PACKAGE", name))
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), str(ROOT)]))
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)  # edits follow one another within a second
+    return folder
+
+
+def edit(file, before, after):
+    text = file.read_text()
+    assert before in text
+    file.write_text(text.replace(before, after))
+
+
+def imported_anew(package):
+    """Import the package as a new process would; return the result of its kernel, cache hits and misses."""
+    for name in [name for name in sys.modules if name.split(".")[0] == package.name]:
+        del sys.modules[name]
+    importlib.invalidate_caches()
+    run = importlib.import_module(f"{package.name}.caller").run
+    result = run(importlib.import_module(f"{package.name}.structure").Pair(a=1.0, b=2.0))
+    return result, sum(run.stats.cache_hits.values()), sum(run.stats.cache_misses.values())
+
+
+def in_new_process(package):
+    shown = subprocess.run([sys.executable, "-m", package.name], capture_output=True, text=True, check=True)
+    result, hits, misses = shown.stdout.split()
+    return float(result), int(hits), int(misses)
+
+
+def test_new_process_uses_the_cache_until_a_callee_is_edited(package):
+    assert in_new_process(package) == (41.0, 0, 1)
+    assert in_new_process(package) == (41.0, 1, 0)
+    edit(package / "callee.py", "x + 1.0", "x + 2.0")
+    assert in_new_process(package) == (61.0, 0, 1)
+    assert in_new_process(package) == (61.0, 1, 0)
+
+
+@pytest.mark.parametrize(
+    "file, before, after, result",
+    [
+        ("callee.py", "x + 1.0", "x + 2.0", 61.0),
+        ("callee.py", "2.0 * x", "3.0 * x", 61.0),
+        ("constants.py", "10.0", "20.0", 81.0),
+        ("middle.py", "SCALE * double", "double", 5.0),
+        ("structure.py", "    a: float\n    b: float\n", "    b: float\n    a: float\n", 41.0),
+    ],
+    ids=["callee", "inlined callee", "constant", "direct callee", "order of fields"],
+)
+def test_edit_in_another_file_is_noticed(package, file, before, after, result):
+    assert imported_anew(package) == (41.0, 0, 1)
+    assert imported_anew(package) == (41.0, 1, 0)
+    edit(package / file, before, after)
+    assert imported_anew(package) == (result, 0, 1)
+    assert imported_anew(package) == (result, 1, 0)
+
+
+def test_edit_of_an_unrelated_file_keeps_the_cache(package):
+    assert imported_anew(package) == (41.0, 0, 1)
+    edit(package / "unrelated.py", "1", "2")
+    assert imported_anew(package) == (41.0, 1, 0)
+
+
+def test_cache_folder_of_the_user(package, tmp_path, monkeypatch):
+    monkeypatch.setattr(numba.config, "CACHE_DIR", str(tmp_path / "cache"))
+    assert imported_anew(package) == (41.0, 0, 1)
+    assert imported_anew(package) == (41.0, 1, 0)
+    assert list((tmp_path / "cache").rglob("caller.run-*.nbi"))
+    edit(package / "callee.py", "x + 1.0", "x + 2.0")
+    assert imported_anew(package) == (61.0, 0, 1)
+
+
+def test_stamps_cover_all_callees_and_constants_of_skcrf():
+    names = [module.name for module in pkgutil.walk_packages(skcrf.__path__, "skcrf.")]
+    modules = {name: importlib.import_module(name) for name in names}
+    kernels = [
+        member
+        for name, module in modules.items()
+        for member in vars(module).values()
+        if isinstance(member, numba.core.dispatcher.Dispatcher) and member.py_func.__module__ == name
+    ]
+    assert len(kernels) > 100
+    for kernel in kernels:
+        function = kernel.py_func
+        covered = source_digests(function.__module__, modules[function.__module__].__file__)
+        for name in function.__code__.co_names:
+            used = function.__globals__.get(name)
+            used = getattr(used, "py_func", used)
+            origin = getattr(used, "__module__", None) or ""
+            assert not origin.startswith("skcrf") or origin in covered, f"{function.__qualname__} uses {name}"
