@@ -153,7 +153,9 @@ def compare(errors, decoding, ours, others):
     difference = (errors[one][:, column] - errors[other][:, column]).mean(axis=1)
     mean, n_draws = difference.mean(), len(difference)
     error = difference.std(ddof=1) / np.sqrt(n_draws) if n_draws > 1 else np.nan
-    result = "yes" if mean < -2 * error else "NO" if mean > 2 * error else "within two standard errors"
+    result = (
+        "yes" if mean < -2 * error else "NO" if mean > 2 * error else "within two standard errors"
+    )
     return f"{decoding}: {one} - {other} = {mean:+.3f} ± {error:.3f}: {result}"
 
 
@@ -163,15 +165,16 @@ def conclusions(errors):
     training_image = {name: values[..., :1] for name, values in errors.items()}
     lines = []
     for title, some_errors, rows in (
-        ("coupled", errors, FIVE),
-        ("coupled, training image only", training_image, FIVE),
-        ("coupled, from pixels", errors, from_pixels),
+        ("", errors, FIVE),
+        ("On the training image only, ", training_image, FIVE),
+        ("From pixels, ", errors, from_pixels),
     ):
         for decoding, ours in (("MAP", [rows[1]]), ("MPM", [rows[0], rows[2]])):
             others = [name for name in rows if name not in ours]
-            lines.append(f"{title}: {compare(some_errors, decoding, ours, others)}")
+            lines.append(f"{title}{compare(some_errors, decoding, ours, others)}")
     others = [name for name in ROWS if name not in OF_MARGINALS]
-    return lines + [f"marginals: {compare(errors, 'MPM', [name], others)}" for name in OF_MARGINALS]
+    marginals = [compare(errors, "MPM", [name], others) for name in OF_MARGINALS]
+    return lines + [f"Marginal-based losses, {line}" for line in marginals]
 
 
 def format_row(name, errors, field):
