@@ -96,7 +96,11 @@ class BaseGradient(BaseInference):
     def forward(self, graph, theta, tau=None, *, edges=False, tape=False, start=None, inner=None):
         # Only inferences that resume, or have the task "tempered", need to accept these keywords.
         given = {key: value for key, value in (("start", start), ("inner", inner)) if value is not None}
-        return self.inference_.forward(graph, theta, tau, edges=edges, tape=tape, **given)
+        return self.inference_.forward(graph, theta, tau, edges=edges, tape=self._tape(tape), **given)
+
+    def _tape(self, tape):
+        """Return whether the inference records a tape, or the memory for it in bytes."""
+        return tape
 
     def start_of(self, beliefs):
         """Return the start of a later `forward`.

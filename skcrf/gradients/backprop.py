@@ -56,10 +56,10 @@ class Backprop(BaseGradient):
         """Whether `forward` can resume from earlier beliefs: not on a tape, whose start must be constant."""
         return self.inference_.resumes and not self._keeps_tape
 
-    def forward(self, graph, theta, tau=None, *, edges=False, tape=False, start=None, inner=None):
-        if self._keeps_tape and not tape:
-            tape = True if self.max_memory is None else max(1.0, self.max_memory)
-        return super().forward(graph, theta, tau, edges=edges, tape=tape, start=start, inner=inner)
+    def _tape(self, tape):
+        if not self._keeps_tape or tape:
+            return tape
+        return True if self.max_memory is None else max(1.0, self.max_memory)
 
     def backward(self, beliefs, d_mu=None, d_edge_mu=None, d_log_z=None):
         return self.inference_.backward(beliefs, d_mu, d_edge_mu, d_log_z)

@@ -6,10 +6,18 @@ from numbers import Real
 import numpy as np
 from sklearn.utils._param_validation import Interval
 
+from skcrf._numerics import vector_exp, vector_kernel
 from skcrf.graph import canonical, clamp
 from skcrf.inference._base import BaseInference, check_numbers, check_possible
 from skcrf.inference._curvature import LocalCurvature
-from skcrf.inference._engine import as_factor_problem, expected_statistics, infer, pull_back, resume_point
+from skcrf.inference._engine import (
+    Engine,
+    as_factor_problem,
+    expected_statistics,
+    infer,
+    pull_back,
+    resume_point,
+)
 from skcrf.inference._factor.engine import FactorEngine
 from skcrf.inference._fixed_point import ITERATION, iterate
 from skcrf.inference._lattice.engine import LatticeEngine
@@ -19,11 +27,76 @@ from skcrf.inference._pairwise.engine import PairwiseEngine
 PASSING = {**ITERATION, "damping": [Interval(Real, 0, 1, closed="left")]}
 
 
+class EdgelessEngine(PairwiseEngine):
+    """Batches without edges, which have no messages: marginals are those of single sites."""
+
+    is_plain = False
+
+    @classmethod
+    def options(cls, plan, theta):
+        return np.full(plan.graph.n_examples, 1 if plan.graph.n_edges == 0 and not plan.maximise else 0)
+
+    def __init__(self, plan, theta, options=1):
+        Engine.__init__(self, plan, theta, options)
+        self.inward, self.row_ptr = plan.inward, 2 * plan.graph.edge_ptr
+
+    def initial_state(self):
+        return np.zeros((0, self.theta.unary.shape[1]))
+
+    def step(self, state, active):
+        return np.zeros(len(active))
+
+    def step_vjp(self, adjoint, before, after, active, d_state):
+        pass
+
+    def marginals(self, state):
+        return _site_marginals(self.theta.unary)
+
+    def marginals_vjp(self, adjoint, state, mu, d_mu):
+        _site_marginals_vjp(mu, d_mu, adjoint.unary)
+        return np.zeros_like(state)
+
+
+@vector_kernel
+def _site_marginals(unary):
+    """Compute the softmax of every row; nan where no state is possible."""
+    mu = np.empty_like(unary)
+    for node in range(len(mu)):
+        top = unary[node, 0]
+        for x in range(1, mu.shape[1]):
+            top = max(top, unary[node, x])
+        for x in range(mu.shape[1]):
+            mu[node, x] = unary[node, x] - top if top > -np.inf else -np.inf
+    flat = mu.reshape(-1)
+    for i in range(flat.size):
+        flat[i] = vector_exp(flat[i])
+    for node in range(len(mu)):
+        total = 0.0
+        for x in range(mu.shape[1]):
+            total += mu[node, x]
+        scale = 1.0 / total if total > 0 else np.nan
+        for x in range(mu.shape[1]):
+            mu[node, x] *= scale
+    return mu
+
+
+@vector_kernel
+def _site_marginals_vjp(mu, d_mu, d_unary):
+    d_belief = np.empty(mu.shape[1])
+    for node in range(len(mu)):
+        mean = 0.0
+        for x in range(mu.shape[1]):
+            mean += mu[node, x] * d_mu[node, x]
+        for x in range(mu.shape[1]):
+            d_belief[x] = mu[node, x] * (d_mu[node, x] - mean)
+            d_unary[node, x] += d_belief[x]
+
+
 class MessagePassing(BaseInference):
     """Base of the methods that pass messages; they differ in edge weights, schedule and stopping."""
 
     #: Engines in order of preference.
-    _engines = (LatticeEngine, PairwiseEngine, FactorEngine)
+    _engines = (EdgelessEngine, LatticeEngine, PairwiseEngine, FactorEngine)
 
     @abstractmethod
     def _plan(self, graph):
