@@ -5,7 +5,7 @@ import math
 import numpy as np
 
 from skcrf._numerics import kernel, kernel_array
-from skcrf.graph._factors import FactorGraph
+from skcrf.graph._factor_graph import FactorGraph
 from skcrf.graph._packing import owner
 from skcrf.graph._potentials import (
     Potentials,

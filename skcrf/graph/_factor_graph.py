@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from skcrf.graph._packing import canonical_graph, owner
-from skcrf.graph._structure import Graph, untied, without_edges
+from skcrf.graph._pairwise_graph import Graph, untied, without_edges
 
 # log2 of the entries of a table, at most: more would not be held by any memory.
 _MOST = 40
