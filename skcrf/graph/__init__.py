@@ -1,30 +1,15 @@
-"""Graphs and potentials: the two layouts that everything behind the inference door shares."""
+"""Pairwise graphs, factor graphs and their potentials."""
 
 import warnings
 from importlib import import_module
 
+from skcrf.graph._clamp import augment, clamp
 from skcrf.graph._errors import ExampleError, ImpossibleError
+from skcrf.graph._factor_graph import FactorGraph, as_factors, from_factors
 from skcrf.graph._factor_potentials import factor_potentials
-from skcrf.graph._factors import FactorGraph, as_factors, from_factors
 from skcrf.graph._order import topological_order
 from skcrf.graph._packing import canonical_graph, pack, select
-from skcrf.graph._potentials import (
-    Potentials,
-    augment,
-    canonical,
-    clamp,
-    outer,
-    over_edges,
-    scaled,
-    score,
-    score_vjp,
-    sum_by_edge,
-    sum_by_example,
-    sum_by_node,
-    sum_by_table,
-    tables_of_edges,
-)
-from skcrf.graph._structure import (
+from skcrf.graph._pairwise_graph import (
     OFFSETS,
     PARENTS,
     Graph,
@@ -35,6 +20,20 @@ from skcrf.graph._structure import (
     mesh,
     untied,
     without_edges,
+)
+from skcrf.graph._potentials import (
+    Potentials,
+    canonical,
+    outer,
+    over_edges,
+    scaled,
+    score,
+    score_vjp,
+    sum_by_edge,
+    sum_by_example,
+    sum_by_node,
+    sum_by_table,
+    tables_of_edges,
 )
 
 # Names that moved to `skcrf.models`.

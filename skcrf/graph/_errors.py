@@ -1,15 +1,15 @@
-"""Errors that name an example of a batch."""
+"""Errors about one example of a batch."""
 
 
 class ExampleError(ValueError):
-    """Something is wrong with one example of a batch.
+    """Error about one example of a batch.
 
     Parameters
     ----------
     problem : str
-        What is wrong; "{example}" stands for the example.
+        Message; "{example}" is replaced by, for instance, "example 3".
     example : int
-        Its number in the batch.
+        Index of the example in the batch.
     """
 
     def __init__(self, problem, example):
@@ -21,12 +21,12 @@ class ExampleError(ValueError):
 
 
 class ImpossibleError(ExampleError):
-    """No configuration of an example is possible.
+    """Error about an example all of whose configurations have probability zero.
 
     Parameters
     ----------
     problem : str
-        Message; "{example}" stands for the example.
+        Message; "{example}" is replaced by, for instance, "example 3".
     example : int
-        Its index in the batch.
+        Index of the example in the batch.
     """

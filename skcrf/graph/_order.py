@@ -6,7 +6,7 @@ from skcrf._numerics import kernel
 
 
 def topological_order(n_nodes, edges, name="edges"):
-    """Order nodes so that parents come before children, or refuse a cycle.
+    """Sort nodes topologically, parents before children.
 
     Parameters
     ----------
@@ -15,12 +15,17 @@ def topological_order(n_nodes, edges, name="edges"):
     edges : ndarray of shape (n_edges, 2)
         Parent and child of each edge.
     name : str, default="edges"
-        What to call them in the message.
+        Name of the edges in the error message.
 
     Returns
     -------
     order : ndarray of shape (n_nodes,)
-        The nodes, each as early as it can come.
+        Nodes in topological order.
+
+    Raises
+    ------
+    ValueError
+        If the graph has a cycle.
     """
     waits_for = np.bincount(edges[:, 1], minlength=n_nodes)
     by_parent = np.ascontiguousarray(edges[np.argsort(edges[:, 0], kind="stable"), 1])
@@ -29,14 +34,14 @@ def topological_order(n_nodes, edges, name="edges"):
     if _visit(by_parent, ptr, waits_for, order) < n_nodes:
         cycle = _cycle(edges, waits_for > 0)
         raise ValueError(
-            f"{name} has the cycle {cycle}: expected none, as edges lead from parents to children."
+            f"{name} must be acyclic, with edges from parents to children, got the cycle {cycle}."
         )
     return order
 
 
 @kernel
 def _visit(children, ptr, waits_for, order):
-    """Write nodes down as soon as all their parents are; return how many were."""
+    """Write nodes to `order` after their parents; return the number of nodes written."""
     written = 0
     for node in range(len(order)):
         if waits_for[node] == 0:
@@ -54,7 +59,7 @@ def _visit(children, ptr, waits_for, order):
 
 
 def _cycle(edges, waiting):
-    """Name a cycle among nodes that wait for parents: each of them has a parent that waits as well."""
+    """Return a cycle among the waiting nodes, each of which has a waiting parent, as text."""
     among = edges[waiting[edges].all(axis=1)]
     parent_of = dict(zip(among[::-1, 1].tolist(), among[::-1, 0].tolist(), strict=True))
     path, node = [], int(among[0, 1])

@@ -1,9 +1,8 @@
-"""Several graphs as one batch, and some examples of a batch as another: the same for every layout.
+"""Packing graphs into a batch and selecting examples of a batch, for both kinds of graphs.
 
-A layout is a NamedTuple of index arrays. It says of each of them, in `columns`, what its rows belong to and
-what its numbers count: ``("edge", "node")`` is a row an edge that names nodes, ``("node",)`` a value of each
-node, and ``("edge", "link", "ptr")`` says where the links of each edge start. `sizes` tells how many there
-are of everything. What belongs to an example is contiguous.
+A graph is a NamedTuple of index arrays. Its `columns` describe the rows and values of each array:
+``("edge", "node")`` has one row per edge and node indices as values, ``("node",)`` one value per node, and
+``("edge", "link", "ptr")`` holds the start of the links of each edge. Rows of one example are contiguous.
 """
 
 from typing import NamedTuple
@@ -12,34 +11,23 @@ import numpy as np
 
 
 def canonical_graph(graph):
-    """Give a graph the one dtype and memory order that kernels are compiled for.
+    """Convert a graph to the dtype and memory order of the kernels.
 
     Parameters
     ----------
     graph : Graph or FactorGraph
-        Arrays, or lists, of numbers.
+        Graph of arrays or lists of integers.
 
     Returns
     -------
     graph : Graph or FactorGraph
-        int64 and C-ordered: each other variant would be a compilation of its own.
+        Graph of C-ordered int64 arrays, so that every kernel is compiled only once.
     """
     return type(graph)(*(np.ascontiguousarray(array, dtype=np.int64) for array in graph))
 
 
 def owner(ptr):
-    """Tell to which part each thing belongs.
-
-    Parameters
-    ----------
-    ptr : ndarray of shape (n_parts + 1,)
-        Where the things of each part start.
-
-    Returns
-    -------
-    part : ndarray of shape (n_things,)
-        The part of each.
-    """
+    """Return the segment of each element, given the start `ptr` of each segment."""
     return np.repeat(np.arange(len(ptr) - 1), np.diff(ptr))
 
 
@@ -49,12 +37,12 @@ def pack(graphs):
     Parameters
     ----------
     graphs : sequence of Graph or of FactorGraph
-        At least one graph; each may itself hold several examples.
+        At least one graph; each may hold several examples.
 
     Returns
     -------
     graph : Graph or FactorGraph
-        One graph with all the examples, in order.
+        Graph of all examples, in order.
     """
     if len(graphs) == 1:
         return graphs[0]
@@ -74,16 +62,16 @@ def pack(graphs):
 
 
 class Selection(NamedTuple):
-    """Where some examples stand in a batch.
+    """Indices of selected examples in a batch.
 
     Attributes
     ----------
     examples, nodes, edges, tables : ndarray
         Indices into the batch, ascending.
     entries : ndarray
-        Rows of the tables of potentials.
+        Rows of the tables of the potentials.
     beliefs : ndarray
-        Rows of the marginals of edges.
+        Rows of the edge marginals.
     """
 
     examples: np.ndarray
@@ -95,38 +83,38 @@ class Selection(NamedTuple):
 
 
 def select(graph, examples):
-    """Take some examples out of a batch.
+    """Select examples of a batch.
 
     Parameters
     ----------
     graph : Graph or FactorGraph
-        A batch.
+        Batch.
     examples : ndarray of shape (n_examples,)
-        True for those to take, at least one.
+        Boolean mask with at least one True.
 
     Returns
     -------
     graph : Graph or FactorGraph
-        A batch of these examples alone, in order.
+        Batch of the selected examples, in order.
     selection : Selection
-        Where they stood.
+        Indices of the selection in the batch.
     """
-    chosen = {of: np.flatnonzero(examples[part]) for of, part in graph.examples_of.items()}
+    chosen = {of: np.flatnonzero(examples[example]) for of, example in graph.examples_of.items()}
     ranks = {of: _ranks(rows, graph.sizes[of]) for of, rows in chosen.items()}
 
-    def kept(name, of, to=None, *is_ptr):
+    def selected(name, of, to=None, *is_ptr):
         array = getattr(graph, name)
         if is_ptr:
             return np.concatenate([[0], np.cumsum(np.diff(array)[chosen[of]])])
         return array[chosen[of]] if to is None else ranks[to][array[chosen[of]]]
 
-    part = type(graph)(**{name: kept(name, *column) for name, column in graph.columns.items()})
+    batch = type(graph)(**{name: selected(name, *column) for name, column in graph.columns.items()})
     names = ("example", "node", "edge", "table", "entry", "belief")
-    return canonical_graph(part), Selection(*(chosen[of] for of in names))
+    return canonical_graph(batch), Selection(*(chosen[of] for of in names))
 
 
 def _ranks(chosen, size):
-    """The new number of each thing that is kept."""
+    """Return the new index of each chosen row, -1 for the others."""
     ranks = np.full(size, -1)
     ranks[chosen] = np.arange(len(chosen))
     return ranks

@@ -1,6 +1,6 @@
-"""Potentials on a graph, and what can be done with them without inference.
+"""Potentials, their scores, and sums over the edges of a graph.
 
-What depends on the layout of the graph is dispatched on it; `_factor_potentials` has the other layout.
+The functions here are for pairwise graphs; `_factor_potentials` registers the versions for factor graphs.
 """
 
 from functools import singledispatch
@@ -12,15 +12,15 @@ from skcrf._numerics import kernel, kernel_array
 
 
 class Potentials(NamedTuple):
-    """theta, or anything with its layout, such as a gradient with respect to it.
+    """Potentials theta, or an array pair of their shapes such as a gradient.
 
     Attributes
     ----------
     unary : ndarray of shape (n_nodes, n_states)
         ``theta(x_i)``; ``-inf`` forbids a state.
     tables : ndarray of shape (n_tables, n_states, n_states)
-        ``theta(x_i, x_j)``; the edges' tables are ``tables[graph.edge_table]``. Flat, (n_entries,), in the
-        layout of factors.
+        ``theta(x_i, x_j)``; edge ``e`` uses ``tables[graph.edge_table[e]]``. Factor graphs have flat tables
+        of shape (n_entries,).
     """
 
     unary: np.ndarray
@@ -28,60 +28,19 @@ class Potentials(NamedTuple):
 
 
 def canonical(theta):
-    """Give potentials the one dtype and memory order that kernels are compiled for.
+    """Convert potentials to the dtype and memory order of the kernels.
 
     Parameters
     ----------
     theta : Potentials
-        Potentials of any numbers.
+        Potentials of any dtype.
 
     Returns
     -------
     theta : Potentials
-        float64, C-ordered and writable; the same arrays where they already are.
+        Writable C-ordered float64 arrays, without a copy where possible.
     """
-    return Potentials(*(kernel_array(part) for part in theta))
-
-
-def clamp(theta, y):
-    """Forbid every state but the label at each labelled node.
-
-    Parameters
-    ----------
-    theta : Potentials
-        Potentials.
-    y : ndarray of shape (n_nodes,)
-        Labels, -1 where there is none.
-
-    Returns
-    -------
-    theta : Potentials
-        New unary potentials, the same tables.
-    """
-    forbidden = (y[:, None] >= 0) & (y[:, None] != np.arange(theta.unary.shape[1]))
-    return theta._replace(unary=np.where(forbidden, -np.inf, theta.unary))
-
-
-def augment(theta, y, cost=1.0):
-    """Add what each state costs to the potentials, as max-margin learning asks: by default the Hamming loss.
-
-    Parameters
-    ----------
-    theta : Potentials
-        Potentials.
-    y : ndarray of shape (n_nodes,)
-        Labels, -1 where there is none; nothing is added there.
-    cost : float or ndarray of shape (n_nodes,) or (n_nodes, n_states), default=1.0
-        What a wrong label costs, or each of them.
-
-    Returns
-    -------
-    theta : Potentials
-        New unary potentials, the same tables.
-    """
-    wrong = (y[:, None] >= 0) & (y[:, None] != np.arange(theta.unary.shape[1]))
-    cost = cost if np.ndim(cost) == 2 else np.reshape(cost, (-1, 1))
-    return theta._replace(unary=theta.unary + wrong * cost)
+    return Potentials(*(kernel_array(array) for array in theta))
 
 
 @singledispatch
@@ -91,16 +50,16 @@ def score(graph, theta, x):
     Parameters
     ----------
     graph : Graph
-        Structure.
+        Batch.
     theta : Potentials
         Potentials.
     x : ndarray of shape (n_nodes,)
-        The state of every node.
+        State of every node.
 
     Returns
     -------
     score : ndarray of shape (n_examples,)
-        One score an example.
+        One score per example.
     """
     i, j = graph.edges.T
     unary = theta.unary[np.arange(graph.n_nodes), x]
@@ -110,23 +69,23 @@ def score(graph, theta, x):
 
 @singledispatch
 def score_vjp(graph, theta, mu, d_score):
-    """Compute the derivative of `score`: where the configuration has its ones.
+    """Compute the vector-Jacobian product of `score`.
 
     Parameters
     ----------
     graph : Graph
-        Structure.
+        Batch.
     theta : Potentials
         Potentials.
     mu : ndarray of shape (n_nodes, n_states)
-        The configuration, one-hot.
+        One-hot configuration.
     d_score : ndarray of shape (n_examples,)
-        Derivative of some value with respect to the scores.
+        Gradient with respect to the scores.
 
     Returns
     -------
     d_theta : Potentials
-        Derivative of that value with respect to theta.
+        Gradient with respect to the potentials.
     """
     tables, d_score = np.zeros(theta.tables.shape), kernel_array(d_score)
     _add_pairs(graph, kernel_array(mu), d_score, tables)
@@ -135,7 +94,7 @@ def score_vjp(graph, theta, mu, d_score):
 
 @kernel
 def _add_pairs(graph, mu, d_score, tables):
-    """Add the pair of states at the ends of every edge to its table: no table an edge is made on the way."""
+    """Add the pair of states of every edge to its table, without a temporary table per edge."""
     for example in range(len(d_score)):
         for edge in range(graph.edge_ptr[example], graph.edge_ptr[example + 1]):
             i, j, table = graph.edges[edge, 0], graph.edges[edge, 1], graph.edge_table[edge]
@@ -147,21 +106,21 @@ def _add_pairs(graph, mu, d_score, tables):
 
 @singledispatch
 def scaled(graph, theta, scale):
-    """Multiply what has the layout of potentials by one number an example.
+    """Multiply potentials by one number per example.
 
     Parameters
     ----------
     graph : Graph
-        Structure.
+        Batch.
     theta : Potentials
-        What to multiply.
+        Potentials or their gradient.
     scale : ndarray of shape (n_examples,)
-        The numbers.
+        Factor of each example.
 
     Returns
     -------
     theta : Potentials
-        The products.
+        Scaled potentials.
     """
     of_tables = scale[graph.table_example, None, None]
     return Potentials(theta.unary * scale[graph.node_example, None], theta.tables * of_tables)
@@ -169,37 +128,37 @@ def scaled(graph, theta, scale):
 
 @singledispatch
 def outer(graph, mu):
-    """Compute the edge marginals of a field whose nodes are independent.
+    """Compute the edge marginals of independent nodes.
 
     Parameters
     ----------
     graph : Graph
-        Structure.
+        Batch.
     mu : ndarray of shape (n_nodes, n_states)
         Node marginals, or a one-hot configuration.
 
     Returns
     -------
     edge_mu : ndarray of shape (n_edges, n_states, n_states)
-        Products of the marginals of both ends.
+        Outer product of the marginals of both nodes of each edge.
     """
     return mu[graph.edges[:, 0], :, None] * mu[graph.edges[:, 1], None, :]
 
 
 def sum_by_node(graph, values):
-    """Sum what edges tell their ends, in order, so that the sum does not depend on the packing.
+    """Sum values of edges over each node, in the order of the edges, independently of the packing.
 
     Parameters
     ----------
     graph : Graph
-        The batch.
+        Batch.
     values : ndarray of shape (n_edges, 2 * n_states)
-        One number for each state of the first end, then of the second.
+        Values of the states of the first node, then of the second.
 
     Returns
     -------
     sums : ndarray of shape (n_nodes, n_states)
-        One sum a state.
+        One sum per node and state.
     """
     n_states = values.shape[1] // 2
     states = graph.edges[:, :, None] * n_states + np.arange(n_states)
@@ -214,14 +173,14 @@ def sum_by_table(graph, values):
     Parameters
     ----------
     graph : Graph
-        The batch.
+        Batch.
     values : ndarray of shape (n_edges, n_states, n_states)
-        One table an edge.
+        One table per edge.
 
     Returns
     -------
     sums : ndarray of shape (n_tables, n_states, n_states)
-        Their sums, in the order of the edges.
+        Sums in the order of the edges.
     """
     size = values.shape[1] * values.shape[2]
     entries = graph.edge_table[:, None] * size + np.arange(size)
@@ -236,72 +195,72 @@ def tables_of_edges(graph, tables):
     Parameters
     ----------
     graph : Graph
-        The batch.
+        Batch.
     tables : ndarray of shape (n_tables, n_states, n_states)
-        One table a table.
+        Tables of the potentials.
 
     Returns
     -------
     values : ndarray of shape (n_edges, n_states, n_states)
-        One table an edge.
+        One table per edge.
     """
     return tables[graph.edge_table]
 
 
 @singledispatch
 def sum_by_edge(graph, values):
-    """Sum over the pairs of states of each edge.
+    """Sum over the states of each edge.
 
     Parameters
     ----------
     graph : Graph
-        The batch.
+        Batch.
     values : ndarray of shape (n_edges, n_states, n_states)
-        One table an edge.
+        One table per edge.
 
     Returns
     -------
     sums : ndarray of shape (n_edges,)
-        One sum an edge.
+        One sum per edge.
     """
     return values.sum(axis=(1, 2))
 
 
 @singledispatch
 def over_edges(graph, values):
-    """Give what edges have the layout of their marginals.
+    """Reshape values of edges so that they broadcast over the edge marginals.
 
     Parameters
     ----------
     graph : Graph
-        The batch.
+        Batch.
     values : ndarray of shape (n_edges,)
-        One number an edge.
+        One value per edge.
 
     Returns
     -------
     values : ndarray of shape (n_edges, 1, 1)
-        The same for all pairs of states.
+        The same values.
     """
     return values[:, None, None]
 
 
 def sum_by_example(values, example, graph):
-    """Sum values over each example, in order, so that the sum does not depend on the packing.
+    """Sum values over each example in order, independently of the packing.
 
     Parameters
     ----------
     values : ndarray of shape (n,)
-        What to sum.
+        Values.
     example : ndarray of shape (n,)
-        The example of each value.
+        Example of each value.
     graph : Graph
-        The batch.
+        Batch.
 
     Returns
     -------
     sums : ndarray of shape (n_examples,)
-        One sum an example.
+        One sum per example.
     """
     sums = np.bincount(example, weights=values, minlength=graph.n_examples)
-    return sums.astype(np.float64)  # without values, NumPy counts in integers
+    return sums.astype(np.float64)  # bincount returns integers for empty input

@@ -95,14 +95,24 @@ def test_pairs_are_factors_of_two_nodes(seed):
 @pytest.mark.parametrize(
     "cards, scopes, options, message",
     [
-        ([2, 0], [], {}, r"cards\[1\] is 0"),
-        ([2, 2.5], [], {}, r"cards\[1\] is 2.5, expected a whole number"),
-        ([2] * 64, [range(64)], {}, r"scopes\[0\] has 64 nodes, a table of 2\*\*64 entries"),
-        ([2, 2], [[0], [0, 2]], {}, r"scopes\[1\] is \[0, 2\]"),
-        ([2, 2], [[0], [1, 1]], {}, r"scopes\[1\] is \[1, 1\]"),
-        ([2, 2], [[0], [0, 0.5]], {}, r"scopes\[1\] is \[0, 0.5\]"),
-        ([2, 3], [[0], [1]], {"edge_table": [0, 0]}, r"scopes\[1\] has the shape \[3\]"),
-        ([2, 2], [[0], [1]], {"edge_table": [0, 2]}, "edge_table names 3 tables"),
+        ([2, 0], [], {}, r"cards\[1\] must be at least 1, got 0"),
+        ([2, 2.5], [], {}, r"cards\[1\] must be an integer, got 2.5"),
+        ([2] * 64, [range(64)], {}, r"scopes\[0\] must have .* got 64 nodes and 2\*\*64 entries"),
+        ([2, 2], [[0], [0, 2]], {}, r"scopes\[1\] must be distinct nodes below 2, got \[0, 2\]"),
+        ([2, 2], [[0], [1, 1]], {}, r"scopes\[1\] must be distinct nodes below 2, got \[1, 1\]"),
+        ([2, 2], [[0], [0, 0.5]], {}, r"scopes\[1\] must be distinct nodes below 2, got \[0, 0.5\]"),
+        (
+            [2, 3],
+            [[0], [1]],
+            {"edge_table": [0, 0]},
+            r"scopes\[1\] must have the shape \[2\] of its table, got \[3\]",
+        ),
+        (
+            [2, 2],
+            [[0], [1]],
+            {"edge_table": [0, 2]},
+            "edge_table .* 2 distinct values from 0 to 2",
+        ),
     ],
 )
 def test_bad_structure_is_refused(cards, scopes, options, message):
@@ -113,11 +123,15 @@ def test_bad_structure_is_refused(cards, scopes, options, message):
 @pytest.mark.parametrize(
     "tables, unary, message",
     [
-        ([np.zeros(5)], None, r"tables\[0\] has shape \(5,\), but its nodes have \(2, 3\) states"),
-        ([np.zeros((3, 2))], None, r"tables\[0\] has shape \(3, 2\)"),
-        ([np.zeros((2, 3))] * 2, None, "tables holds 2 arrays, but the graph asks for 1"),
-        ([np.zeros((2, 3))], [[0.0]], "unary holds 1 arrays, but the graph asks for 2"),
-        ([np.zeros((2, 3))], [[0.0], [0.0, 1.0, 2.0]], r"unary\[0\] has shape \(1,\)"),
+        ([np.zeros(5)], None, r"tables\[0\] must have shape \(2, 3\) or \(6,\), got shape \(5,\)"),
+        ([np.zeros((3, 2))], None, r"tables\[0\] must have shape \(2, 3\) or \(6,\), got shape \(3, 2\)"),
+        ([np.zeros((2, 3))] * 2, None, "tables must hold 1 arrays, got 2"),
+        ([np.zeros((2, 3))], [[0.0]], "unary must hold 2 arrays, got 1"),
+        (
+            [np.zeros((2, 3))],
+            [[0.0], [0.0, 1.0, 2.0]],
+            r"unary\[0\] must have shape \(2,\), got shape \(1,\)",
+        ),
     ],
 )
 def test_potentials_of_another_shape_are_refused(tables, unary, message):

@@ -16,6 +16,7 @@ from skcrf.graph import (
     from_edges,
     isolated,
     lattice,
+    mesh,
     pack,
     score,
     score_vjp,
@@ -163,6 +164,20 @@ def test_chain_and_edges_given_in_any_direction():
     assert_array_equal(from_edges(4, edges, tied=True).edge_table, [0, 0, 0])
 
 
+@pytest.mark.parametrize(
+    "make, args, others",
+    [
+        (lattice, (3, 4, 8), [(4, 3, 8), (3, 4, 4), (3, 4, 8, False)]),
+        (mesh, (3, 4, ["left", "above"]), [(4, 3, ["left", "above"]), (3, 4, ["above", "left"])]),
+        (chain, (5,), [(6,), (5, False)]),
+    ],
+)
+def test_calls_with_equal_arguments_share_the_graph(make, args, others):
+    graph = make(*args)
+    assert make(*args) is graph
+    assert all(make(*other) is not graph for other in others)
+
+
 def test_messages_of_a_chain_go_up_and_come_back():
     """From low nodes to high ones and back: one iteration brings a chain's news everywhere."""
     graph = chain(5)
@@ -171,7 +186,7 @@ def test_messages_of_a_chain_go_up_and_come_back():
 
 @pytest.mark.parametrize("edge", [[0, 3], [-1, 0], [1, 1]])
 def test_edges_must_join_two_nodes(edge):
-    with pytest.raises(ValueError, match=r"edges\[1\] is .* expected two different nodes below 3"):
+    with pytest.raises(ValueError, match=r"edges\[1\] must be two distinct nodes below 3, got \["):
         from_edges(3, [[0, 1], edge])
 
 

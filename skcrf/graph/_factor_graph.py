@@ -1,13 +1,13 @@
-"""The second layout: factors of any number of nodes, and a cardinality for each node.
+"""Factor graphs: factors of any number of nodes, and one number of states per node.
 
-What is an edge of two nodes in `Graph` is a factor here, and has the same names: `edge_ptr` says where the
-factors of an example start, `edge_table` which table a factor uses. A *link* joins a factor to one of its
-nodes; message ``l`` is the one that link ``l`` carries from the factor to the node. An edge of `Graph` is a
-factor with the links ``2 e`` and ``2 e + 1``.
+Factors take the place of the edges of `Graph` and keep their attribute names: `edge_ptr` delimits the factors
+of an example, `edge_table` is the table of each factor. A *link* joins a factor to one of its nodes; message
+``l`` travels along link ``l`` from the factor to the node. Edge ``e`` of a `Graph` is a factor with the links
+``2 e`` and ``2 e + 1``.
 
-Potentials have flat tables: entry by entry, the state of the last node of a factor changing fastest. Unary
-potentials have a column for each state of the largest cardinality, -inf where a node has no such state. The
-marginals of factors are flat, like tables.
+The tables of the potentials are flattened in C order: the state of the last node changes fastest. The unary
+potentials have one column per state of the largest node, with -inf beyond the states of smaller nodes.
+Factor marginals are flat, like tables.
 """
 
 from typing import NamedTuple
@@ -15,47 +15,47 @@ from typing import NamedTuple
 import numpy as np
 
 from skcrf.graph._packing import canonical_graph, owner
-from skcrf.graph._structure import Graph, untied, without_edges
+from skcrf.graph._pairwise_graph import Graph, untied, without_edges
 
-# log2 of the entries of a table, at most: more would not be held by any memory.
-_MOST = 40
+# Larger tables do not fit into memory.
+_MAX_LOG2_ENTRIES = 40
 
 
 class FactorGraph(NamedTuple):
-    """The structure of a batch of fields with factors: index arrays only, all int64 and C-ordered.
+    """Structure of a batch of factor graphs: C-ordered int64 index arrays.
 
     Attributes
     ----------
     cards : ndarray of shape (n_nodes,)
         Number of states of each node.
     scope_ptr : ndarray of shape (n_edges + 1,)
-        Where the links of each factor start.
+        Start of the links of each factor.
     scope : ndarray of shape (n_links,)
-        The node of each link; those of a factor follow one another, in the order of the axes of its table.
+        Node of each link; the links of a factor are contiguous, in the order of the axes of its table.
     stride : ndarray of shape (n_links,)
-        How far apart entries of the factor's table stand that differ by one in the state of that node.
+        Distance in the factor's flat table between consecutive states of that node.
     node_ptr, edge_ptr, table_ptr : ndarray of shape (n_examples + 1,)
-        Where the nodes, factors and tables of each example start.
+        Start of the nodes, factors and tables of each example.
     edge_table : ndarray of shape (n_edges,)
-        Which table a factor uses. Factors may share one, never across examples.
+        Table of each factor. Factors of one example may share a table.
     entry_ptr : ndarray of shape (n_tables + 1,)
-        Where the entries of each table start.
+        Start of the entries of each table.
     belief_ptr : ndarray of shape (n_edges + 1,)
-        Where the marginals of each factor start, in an array of those of all factors.
+        Start of the entries of each factor in the factor marginals.
     table_group : ndarray of shape (n_tables,)
-        The kind of factor a table is for.
+        Group of each table; each group has its own weights.
     incident_ptr : ndarray of shape (n_nodes + 1,)
-        Where the entries of each node start in `incident`.
+        Start of the entries of each node in `incident`.
     incident : ndarray of shape (n_links,)
-        The links at each node.
+        Links of each node.
     schedule : ndarray of shape (n_links,)
-        The order of the messages in one iteration; those of an example are contiguous.
+        Order of the messages in one iteration; the messages of an example are contiguous.
     node_order : ndarray of shape (n_nodes,)
-        The order of the nodes in one iteration over nodes.
+        Order of the nodes in one iteration over nodes.
     shapes : ndarray of shape (n_examples, 2)
-        Height and width where the nodes are the pixels of an image, else zeros.
+        Height and width of images whose pixels are the nodes, else zeros.
     normalised : ndarray of shape (n_examples,)
-        1 where the tables are conditional distributions of a directed model, so that log_z is known to be 0.
+        1 where the tables are the conditional distributions of a directed model, so that log_z is 0.
     """
 
     cards: np.ndarray
@@ -107,17 +107,17 @@ class FactorGraph(NamedTuple):
 
     @property
     def entry_rows(self):
-        """ndarray of shape (n_examples + 1,): where the tables of each example start in potentials."""
+        """ndarray of shape (n_examples + 1,): start of each example in the tables of the potentials."""
         return self.entry_ptr[self.table_ptr]
 
     @property
     def belief_rows(self):
-        """ndarray of shape (n_examples + 1,): where those of each example start in marginals of factors."""
+        """ndarray of shape (n_examples + 1,): start of each example in the factor marginals."""
         return self.belief_ptr[self.edge_ptr]
 
     @property
     def sizes(self):
-        """Dict: how many there are of everything."""
+        """Dict: number of examples, nodes, edges, ... of the batch."""
         return {
             "example": self.n_examples,
             "node": self.n_nodes,
@@ -130,7 +130,7 @@ class FactorGraph(NamedTuple):
 
     @property
     def examples_of(self):
-        """Dict: the example that each thing belongs to."""
+        """Dict: example of each node, edge, table, ..."""
         edges, tables = self.edge_example, self.table_example
         return {
             "example": np.arange(self.n_examples),
@@ -144,30 +144,30 @@ class FactorGraph(NamedTuple):
 
 
 def from_factors(cards, scopes, *, edge_table=None, table_group=None, shape=(0, 0), normalised=False):
-    """Make the graph of one example from the nodes of each factor.
+    """Build the graph of one example from the nodes of each factor.
 
     Parameters
     ----------
     cards : array-like of shape (n_nodes,)
         Number of states of each node.
     scopes : sequence of array-like
-        The nodes of each factor, all different, in the order of the axes of its table. A factor may have no
-        node: its table is one number.
+        Distinct nodes of each factor, in the order of the axes of its table. The table of a factor without
+        nodes is one number.
     edge_table : array-like of shape (n_edges,), default=None
-        Which table a factor uses; None for one each.
+        Table of each factor; None for one table per factor.
     table_group : array-like of shape (n_tables,), default=None
-        The kind of factor a table is for; None for one kind.
+        Group of each table; None for a single group.
     shape : tuple, default=(0, 0)
-        Height and width where the nodes are the pixels of an image.
+        Height and width of the image whose pixels are the nodes.
     normalised : bool, default=False
         Whether the tables are the conditional distributions of a directed model.
 
     Returns
     -------
     graph : FactorGraph
-        The graph. Messages run from low nodes to high ones, then back.
+        Graph whose schedule sends messages from low to high nodes, then back.
     """
-    cards = _whole(cards)
+    cards = _integer_cards(cards)
     lengths = np.array([len(scope) for scope in scopes], dtype=np.int64)
     scope_ptr = np.concatenate([[0], np.cumsum(lengths)])
     scope = np.concatenate([np.zeros(0), *scopes])
@@ -203,19 +203,21 @@ def from_factors(cards, scopes, *, edge_table=None, table_group=None, shape=(0, 
     )
 
 
-def _whole(cards):
+def _integer_cards(cards):
+    """Return the numbers of states as int64."""
     given = np.asarray(cards).reshape(-1)
     whole = given.astype(np.int64)
     if (whole != given).any():
         node = int(np.argmax(whole != given))
-        raise ValueError(f"cards[{node}] is {given[node]}, expected a whole number of states.")
+        raise ValueError(f"cards[{node}] must be an integer, got {given[node]}.")
     return whole
 
 
 def _check_scopes(cards, scope, scope_ptr):
+    """Check that nodes have states and that the nodes of a factor exist and are distinct."""
     if (cards < 1).any():
         node = int(np.argmax(cards < 1))
-        raise ValueError(f"cards[{node}] is {cards[node]}, expected at least one state.")
+        raise ValueError(f"cards[{node}] must be at least 1, got {cards[node]}.")
     factor = owner(scope_ptr)
     outside = ~((scope >= 0) & (scope < len(cards)) & (scope == np.floor(scope)))
     repeated = np.zeros(len(scope), dtype=bool)
@@ -226,24 +228,24 @@ def _check_scopes(cards, scope, scope_ptr):
     if bad.any():
         f = int(factor[np.argmax(bad)])
         nodes = [node if node % 1 else int(node) for node in scope[scope_ptr[f] : scope_ptr[f + 1]].tolist()]
-        raise ValueError(f"scopes[{f}] is {nodes}, expected different nodes below {len(cards)}.")
+        raise ValueError(f"scopes[{f}] must be distinct nodes below {len(cards)}, got {nodes}.")
 
 
 def _check_sizes(cards, scope_ptr):
-    """Refuse tables whose entries cannot be counted."""
+    """Check that no table is too large for memory."""
     total = np.concatenate([[0.0], np.cumsum(np.log2(cards))])
     log_sizes = total[scope_ptr[1:]] - total[scope_ptr[:-1]]
-    if (log_sizes > _MOST).any():
+    if (log_sizes > _MAX_LOG2_ENTRIES).any():
         f = int(np.argmax(log_sizes))
         n_nodes = scope_ptr[f + 1] - scope_ptr[f]
         raise ValueError(
-            f"scopes[{f}] has {n_nodes} nodes, a table of 2**{log_sizes[f]:.4g} entries: expected at most "
-            f"2**{_MOST}."
+            f"scopes[{f}] must have a table of at most 2**{_MAX_LOG2_ENTRIES} entries, "
+            f"got {n_nodes} nodes and 2**{log_sizes[f]:.4g} entries."
         )
 
 
 def _strides(cards, scope_ptr):
-    """How far apart entries stand that differ in the state of a link, and how many entries a factor has."""
+    """Compute the stride of each link and the number of table entries of each factor."""
     stride, sizes = np.ones(len(cards), dtype=np.int64), np.ones(len(scope_ptr) - 1, dtype=np.int64)
     lengths = np.diff(scope_ptr)
     for place in range(1, int(lengths.max(initial=0)) + 1):  # from the last axis of each factor to its first
@@ -255,18 +257,24 @@ def _strides(cards, scope_ptr):
 
 
 def _check_tables(edge_table, n_tables, cards, scope_ptr):
-    """Refuse factors that share a table and differ in its shape."""
-    if len(np.unique(edge_table)) != n_tables or edge_table.min(initial=0) < 0:
-        raise ValueError(f"edge_table names {n_tables} tables, but not every one of them.")
+    """Check that tables are numbered without gaps and that factors sharing a table have its shape."""
+    values = np.unique(edge_table)
+    if len(values) != n_tables or edge_table.min(initial=0) < 0:
+        raise ValueError(
+            "edge_table must number the tables 0, 1, 2, ... without gaps, "
+            f"got {len(values)} distinct values from {values[0]} to {values[-1]}."
+        )
     first = {}
     for factor, table in enumerate(edge_table.tolist()) if n_tables < len(edge_table) else ():
         shape = cards[scope_ptr[factor] : scope_ptr[factor + 1]].tolist()
         if first.setdefault(table, shape) != shape:
-            raise ValueError(f"scopes[{factor}] has the shape {shape}, but its table has {first[table]}.")
+            raise ValueError(
+                f"scopes[{factor}] must have the shape {first[table]} of its table, got {shape}."
+            )
 
 
 def _sweeps(scope, scope_ptr):
-    """Order the messages: to all nodes of a factor but its lowest, along rising nodes, then back to that."""
+    """Order the messages: along rising nodes to all but the lowest node of each factor, then back to it."""
     factor = owner(scope_ptr)
     lowest, highest = np.zeros(len(scope_ptr) - 1, np.int64), np.zeros(len(scope_ptr) - 1, np.int64)
     some = np.flatnonzero(np.diff(scope_ptr))
@@ -279,19 +287,19 @@ def _sweeps(scope, scope_ptr):
 
 
 def as_factors(graph, n_states):
-    """Show a pairwise graph in the layout of factors: its edges are factors of two nodes.
+    """Convert a pairwise graph to a factor graph with one factor per edge.
 
     Parameters
     ----------
     graph : Graph
-        A batch.
+        Batch of pairwise graphs.
     n_states : int
-        Number of states of all nodes.
+        Number of states of every node.
 
     Returns
     -------
     graph : FactorGraph
-        The same batch; potentials have their tables flattened.
+        The same batch; its potentials are those of `graph` with flattened tables.
     """
     n_edges, n_tables, size = graph.n_edges, graph.n_tables, n_states**2
     return canonical_graph(

@@ -1,8 +1,7 @@
-"""The structure of graphs, and how they are made and packed.
+"""Pairwise graphs: lattices, Markov meshes, chains and lists of edges.
 
-A batch is *one* graph with several parts, the examples. Nodes, edges and tables of an example are
-contiguous (`node_ptr`, `edge_ptr`, `table_ptr`), so what is computed for an example does not depend
-on which others it was packed with.
+A batch is one graph whose examples have contiguous nodes, edges and tables (`node_ptr`, `edge_ptr`,
+`table_ptr`), so that results for an example do not depend on the other examples of the batch.
 """
 
 from functools import lru_cache, singledispatch
@@ -14,30 +13,30 @@ from skcrf.graph._packing import canonical_graph, owner
 
 
 class Graph(NamedTuple):
-    """The structure of a batch of pairwise fields: index arrays only, all int64 and C-ordered.
+    """Structure of a batch of pairwise graphs: C-ordered int64 index arrays.
 
-    Message ``2 * e + s`` is the one that edge ``e`` sends to its end ``edges[e, s]``.
+    Edge ``e`` sends message ``2 * e + s`` to node ``edges[e, s]``.
 
     Attributes
     ----------
     edges : ndarray of shape (n_edges, 2)
-        The two nodes of each edge; the rows of a table belong to the first.
+        Nodes of each edge; the rows of its table are the states of the first node.
     node_ptr, edge_ptr, table_ptr : ndarray of shape (n_examples + 1,)
-        Where the nodes, edges and tables of each example start.
+        Start of the nodes, edges and tables of each example.
     edge_table : ndarray of shape (n_edges,)
-        Which table an edge uses. Edges may share one, never across examples.
+        Table of each edge. Edges of one example may share a table.
     table_group : ndarray of shape (n_tables,)
-        The kind of edge a table is for (on a lattice: its direction); each has its own weights.
+        Group of each table (on a lattice: the direction of the edge); each group has its own weights.
     incident_ptr : ndarray of shape (n_nodes + 1,)
-        Where the entries of each node start in `incident`.
+        Start of the entries of each node in `incident`.
     incident : ndarray of shape (2 * n_edges,)
-        The messages that arrive at each node.
+        Messages that arrive at each node.
     schedule : ndarray of shape (2 * n_edges,)
-        The order of the messages in one iteration; those of an example are contiguous.
+        Order of the messages in one iteration; the messages of an example are contiguous.
     node_order : ndarray of shape (n_nodes,)
-        The order of the nodes in one iteration over nodes; on a lattice colour by colour.
+        Order of the nodes in one iteration over nodes; on a lattice, colour by colour.
     shapes : ndarray of shape (n_examples, 2)
-        Height and width of the lattices, zeros for other graphs.
+        Height and width of lattices, zeros for other graphs.
     """
 
     edges: np.ndarray
@@ -69,7 +68,7 @@ class Graph(NamedTuple):
 
     @property
     def sizes(self):
-        """Dict: how many there are of everything; each edge has two links, one to each end."""
+        """Dict: number of examples, nodes, edges, ... of the batch; an edge has two links."""
         n_edges, n_tables = self.n_edges, self.n_tables
         return {
             "example": self.n_examples,
@@ -83,7 +82,7 @@ class Graph(NamedTuple):
 
     @property
     def examples_of(self):
-        """Dict: the example that each thing belongs to."""
+        """Dict: example of each node, edge, table, ..."""
         edges, tables = self.edge_example, self.table_example
         return {
             "example": np.arange(self.n_examples),
@@ -97,66 +96,65 @@ class Graph(NamedTuple):
 
     @property
     def n_examples(self):
-        """Number of parts."""
+        """Number of examples."""
         return len(self.node_ptr) - 1
 
     @property
     def n_nodes(self):
-        """Number of nodes, over all examples."""
+        """Number of nodes of all examples."""
         return len(self.node_order)
 
     @property
     def n_edges(self):
-        """Number of edges, over all examples."""
+        """Number of edges of all examples."""
         return len(self.edge_table)
 
     @property
     def n_tables(self):
-        """Number of tables, over all examples."""
+        """Number of tables of all examples."""
         return len(self.table_group)
 
     @property
     def normalised(self):
-        """ndarray of shape (n_examples,): zeros, as tables of edges are no conditional distributions."""
+        """ndarray of shape (n_examples,): zeros, since the tables are not conditional distributions."""
         return np.zeros(self.n_examples, dtype=np.int64)
 
     @property
     def entry_rows(self):
-        """ndarray of shape (n_examples + 1,): where the tables of each example start in potentials."""
+        """ndarray of shape (n_examples + 1,): start of each example in the tables of the potentials."""
         return self.table_ptr
 
     @property
     def belief_rows(self):
-        """ndarray of shape (n_examples + 1,): where those of each example start in marginals of edges."""
+        """ndarray of shape (n_examples + 1,): start of each example in the edge marginals."""
         return self.edge_ptr
 
     @property
     def node_example(self):
-        """ndarray of shape (n_nodes,): the example a node belongs to."""
+        """ndarray of shape (n_nodes,): example of each node."""
         return owner(self.node_ptr)
 
     @property
     def edge_example(self):
-        """ndarray of shape (n_edges,): the example an edge belongs to."""
+        """ndarray of shape (n_edges,): example of each edge."""
         return owner(self.edge_ptr)
 
     @property
     def table_example(self):
-        """ndarray of shape (n_tables,): the example a table belongs to."""
+        """ndarray of shape (n_tables,): example of each table."""
         return owner(self.table_ptr)
 
 
 def _single(n_nodes, edges, *, forward, tied_groups=None, node_order=None, shape=(0, 0)):
     """Build the graph of one example.
 
-    `forward` lists the messages of one half of each sweep, a list of arrays: a sweep sends them in
-    order, then the opposite messages in the opposite order. `tied_groups` is the group of each edge
-    when edges of a group share a table, None for a table an edge.
+    Each array of `forward` is half a sweep: the sweep sends these messages, then the opposite messages in
+    reverse order. Edges share the table of their group in `tied_groups`; None for one table per edge.
     """
     edges = np.ascontiguousarray(edges, dtype=np.int64).reshape(-1, 2)
     n_edges = len(edges)
-    arrivals = edges.ravel()  # entry 2 e + s is where message 2 e + s arrives
-    schedule = [part for sweep in forward for part in (sweep, (sweep ^ 1)[::-1])]
+    arrivals = edges.ravel()  # entry 2 e + s is the node where message 2 e + s arrives
+    schedule = [half for sweep in forward for half in (sweep, (sweep ^ 1)[::-1])]
     if tied_groups is None:
         edge_table, table_group = np.arange(n_edges), np.zeros(n_edges)
     else:
@@ -178,56 +176,63 @@ def _single(n_nodes, edges, *, forward, tied_groups=None, node_order=None, shape
     )
 
 
-# The neighbours of a pixel that make its edges, (down, right), by connectivity. Their order is the
+# Offsets (down, right) from a pixel to the neighbours it has edges to, by connectivity. Their order is the
 # order of the sweeps: right and left, down and up, then the diagonals.
 OFFSETS = {4: [(0, 1), (1, 0)], 8: [(0, 1), (1, 0), (1, 1), (1, -1)]}
-#: What a pixel is to such a neighbour: its parent in a Markov mesh. All of them come earlier, line by line.
+#: Offset (down, right) to a pixel from each of its parents in a Markov mesh. Parents come first row by row.
 PARENTS = {"left": (0, 1), "above": (1, 0), "above_left": (1, 1), "above_right": (1, -1)}
 
 
 def lattice(height, width, connectivity=4, tied=True):
-    """Make the lattice of a `height` x `width` image; pixel (r, c) is node ``r * width + c``.
+    """Build the lattice of an image; pixel (r, c) is node ``r * width + c``.
 
     Parameters
     ----------
     height, width : int
         Size of the image.
     connectivity : {4, 8}, default=4
-        Neighbours of a pixel.
+        Number of neighbours of a pixel.
     tied : bool, default=True
-        Whether all edges of a direction share one table.
+        Whether all edges of one direction share a table.
 
     Returns
     -------
     graph : Graph
-        The graph, with edges grouped by direction. Small ones are shared between calls: they are not to be
-        written to.
+        Graph with one group of edges per direction. Calls with equal arguments may share the graph; do not
+        modify its arrays.
     """
-    make = _small_lattice if height * width <= _SMALL else _lattice
-    return make(height, width, tuple(OFFSETS[connectivity]), tied)
+    return _shared_lattice(height, width, tuple(OFFSETS[connectivity]), tied)
 
 
 def mesh(height, width, parents, tied=True):
-    """Make the Markov mesh of an image: a directed lattice, whose edges lead from parents to children.
+    """Build the Markov mesh of an image, a lattice with edges from parents to children.
 
     Parameters
     ----------
     height, width : int
         Size of the image.
     parents : sequence of {"left", "above", "above_left", "above_right"}
-        The neighbours of a pixel that are its parents, which makes a group of edges each.
+        Neighbours of a pixel that are its parents; each is one group of edges.
     tied : bool, default=True
-        Whether all edges of a direction share one table.
+        Whether all edges of one direction share a table.
 
     Returns
     -------
     graph : Graph
-        The graph, as `lattice` makes it.
+        Graph with one group of edges per parent. Calls with equal arguments may share the graph; do not
+        modify its arrays.
     """
-    return _lattice(height, width, [PARENTS[parent] for parent in parents], tied)
+    return _shared_lattice(height, width, tuple(PARENTS[parent] for parent in parents), tied)
+
+
+def _shared_lattice(height, width, offsets, tied):
+    """Return the lattice, from the cache if it is small."""
+    make = _cached_lattice if height * width <= _MAX_CACHED_NODES else _lattice
+    return make(height, width, offsets, tied)
 
 
 def _lattice(height, width, offsets, tied):
+    """Build a lattice with one group of edges per offset."""
     node = np.arange(height * width).reshape(height, width)
     edges, groups, forward, n_edges = [], [], [], 0
     for group, (down, right) in enumerate(offsets):
@@ -237,7 +242,7 @@ def _lattice(height, width, offsets, tied):
         forward.append(2 * np.arange(n_edges, n_edges + len(first)) + 1)
         n_edges += len(first)
     row, column = np.divmod(node.ravel(), width)
-    # No two neighbours have one colour, so that the nodes of a colour may be visited at once.
+    # Neighbours have different colours, so that the nodes of one colour can be updated in parallel.
     straight = all(0 in offset for offset in offsets)
     colour = (row + column) % 2 if straight else 2 * (row % 2) + column % 2
     groups = np.concatenate(groups)
@@ -254,52 +259,62 @@ def _lattice(height, width, offsets, tied):
     return graph
 
 
-# Images of one size come again and again, and their graph is much larger than they are.
-_SMALL = 2**17
-_small_lattice = lru_cache(maxsize=4)(_lattice)
+# Images of one size share their graph, which takes much more memory than an image. The limit bounds the
+# memory that the caches keep.
+_MAX_CACHED_NODES = 2**17
+_cached_lattice = lru_cache(maxsize=4)(_lattice)
 
 
 def chain(length, tied=True):
-    """Make a chain: node i is joined to node i + 1.
+    """Build a chain with edges from node i to node i + 1.
 
     Parameters
     ----------
     length : int
         Number of nodes.
     tied : bool, default=True
-        Whether all edges share one table.
+        Whether all edges share a table.
 
     Returns
     -------
     graph : Graph
-        The graph.
+        Chain. Calls with equal arguments may share the graph; do not modify its arrays.
     """
+    make = _cached_chain if length <= _MAX_CACHED_NODES else _chain
+    return make(length, tied)
+
+
+def _chain(length, tied):
     first = np.arange(length - 1)
     return from_edges(length, np.stack([first, first + 1], axis=1), tied=tied)
 
 
+_cached_chain = lru_cache(maxsize=4)(_chain)
+
+
 def from_edges(n_nodes, edges, tied=False):
-    """Make the graph of one example from a list of edges.
+    """Build the graph of one example from its edges.
 
     Parameters
     ----------
     n_nodes : int
         Number of nodes.
     edges : array-like of shape (n_edges, 2)
-        Pairs of different nodes, in any order and direction.
+        Pairs of distinct nodes, in any order and direction.
     tied : bool, default=False
-        Whether all edges share one table.
+        Whether all edges share a table.
 
     Returns
     -------
     graph : Graph
-        The graph, its edges in the order given. Messages run from low nodes to high ones, then back.
+        Graph with the edges in the given order. Its schedule sends messages from low to high nodes, then
+        back.
     """
     edges = np.asarray(edges, dtype=np.int64).reshape(-1, 2)
     bad = ((edges < 0) | (edges >= n_nodes)).any(axis=1) | (edges[:, 0] == edges[:, 1])
     if bad.any():
         e = int(np.argmax(bad))
-        raise ValueError(f"edges[{e}] is {edges[e].tolist()}, expected two different nodes below {n_nodes}.")
+        raise ValueError(f"edges[{e}] must be two distinct nodes below {n_nodes}, got {edges[e].tolist()}.")
     low_first = np.lexsort((edges.max(axis=1), edges.min(axis=1)))
     towards_high = (edges[:, 1] > edges[:, 0]).astype(np.int64)
     return _single(
@@ -311,17 +326,17 @@ def from_edges(n_nodes, edges, tied=False):
 
 
 def isolated(n_examples):
-    """Make a batch of `n_examples` fields of one node each, and no edge.
+    """Build a batch of examples with one node each and no edges.
 
     Parameters
     ----------
     n_examples : int
-        Number of fields.
+        Number of examples.
 
     Returns
     -------
     graph : Graph
-        The graph.
+        Graph without edges.
     """
     no_edges = np.zeros(n_examples + 1, dtype=np.int64)
     return from_edges(n_examples, [])._replace(
@@ -334,7 +349,7 @@ def isolated(n_examples):
 
 @singledispatch
 def untied(graph):
-    """Give every edge a table of its own.
+    """Give every edge its own table.
 
     Parameters
     ----------
@@ -344,7 +359,7 @@ def untied(graph):
     Returns
     -------
     graph : Graph
-        The same, for potentials whose tables are as `tables_of_edges` repeats them.
+        Graph for potentials whose tables are those of `tables_of_edges`.
     """
     own = {"table_ptr": graph.edge_ptr, "edge_table": np.arange(graph.n_edges)}
     return graph._replace(table_group=graph.table_group[graph.edge_table], **own)
@@ -352,7 +367,7 @@ def untied(graph):
 
 @singledispatch
 def without_edges(graph):
-    """Drop the edges: the graph of the independent model.
+    """Remove all edges and tables.
 
     Parameters
     ----------
@@ -362,7 +377,7 @@ def without_edges(graph):
     Returns
     -------
     graph : Graph
-        The same examples and nodes, no edges and no tables.
+        Graph of the same examples and nodes, without edges and tables.
     """
     none = np.zeros(0, dtype=np.int64)
     no_ptr = np.zeros_like(graph.node_ptr)
