@@ -191,9 +191,18 @@ def test_mean_iou_ignores_absent_classes():
             lambda: pooled_accuracy([[[0]]], [np.ma.masked_all((1, 1), int)]),
             r"Y_pred\[0\] must not be masked where Y_true\[0\] has a label, got 1 masked sites",
         ),
-        (lambda: pooled_accuracy([[[-1]]], [[[0]]], missing_label=-1), "Every label in Y_true is hidden"),
-        (lambda: pooled_accuracy([[[0]]], [[[0]]], sample_weight=[1, 2]), r"sample_weight has shape \(2,\)"),
-        (lambda: pooled_accuracy([0, 1], [0, 1], sample_weight=[1, -2]), r"sample_weight\[1\] is -2"),
+        (
+            lambda: pooled_accuracy([[[-1]]], [[[0]]], missing_label=-1),
+            "Y_true must have at least one label that is not hidden, got none",
+        ),
+        (
+            lambda: pooled_accuracy([[[0]]], [[[0]]], sample_weight=[1, 2]),
+            r"sample_weight must have one weight per example, \(1,\), got shape \(2,\)",
+        ),
+        (
+            lambda: pooled_accuracy([0, 1], [0, 1], sample_weight=[1, -2]),
+            r"sample_weight must be finite and at least 0, got -2.0 in sample_weight\[1\]",
+        ),
         (
             lambda: pooled_accuracy([0, 1], [0, 1], sample_weight=[0, 0]),
             "Y_true must have a labelled site with sample_weight above 0, got none",
@@ -211,7 +220,10 @@ def test_mean_iou_ignores_absent_classes():
             lambda: log_loss([[[0]]], [[[[0.5, 0.25]]]], classes=[0, 1]),
             r"Y_proba\[0\] must .* sum to 1 over the classes, got sums from 0.75 to 0.75",
         ),
-        (lambda: log_loss([[[3]]], [[[[1.0, 0]]]], classes=[0, 1]), r"Y_true\[0\] holds the label"),
+        (
+            lambda: log_loss([[[3]]], [[[[1.0, 0]]]], classes=[0, 1]),
+            r"Y_true\[0\] must hold labels among the classes \[0, 1\], got 3",
+        ),
         (lambda: log_loss([0], [[1.0, 0]], classes=[1, 0]), "classes must be sorted"),
         (
             lambda: log_loss([[[-1]]], [[[[1.0, 0]]]], classes=[0, 1], missing_label=-1),
@@ -231,7 +243,7 @@ def test_invalid_input_is_refused(call, message):
 def test_invalid_types_are_refused():
     with pytest.raises(TypeError, match="Y_true must be a sequence of arrays of labels, got int"):
         pooled_accuracy(3, [3])
-    with pytest.raises(TypeError, match="mixes strings and numbers"):
+    with pytest.raises(TypeError, match="Y_true and Y_pred must hold all numbers or all strings, got both"):
         pooled_accuracy([[["a"]]], [[[1]]])
 
 

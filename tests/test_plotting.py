@@ -184,7 +184,7 @@ def test_invalid_input_is_refused():
         MarginalsDisplay.from_predictions(X, proba[:2])
     with pytest.raises(ValueError, match=r"Y_proba\[1\] must have shape"):
         MarginalsDisplay.from_predictions(X, [proba[0], proba[0], proba[2]])
-    with pytest.raises(ValueError, match=r"Y\[2\] has shape"):
+    with pytest.raises(ValueError, match=r"Y\[2\] must have shape \(6, 5\), as X\[2\] needs, got \(4, 5\)"):
         MarginalsDisplay.from_predictions(X, proba, [*Y[:2], Y[0]], classes=est.classes_)
 
 

@@ -10,7 +10,7 @@ from sklearn.utils._set_output import _wrap_data_with_container
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from skcrf._registry import all_or_nothing
-from skcrf.data import Example, is_lazy, is_table, like_container
+from skcrf.data import Example, is_lazy, is_table, like_container, read_examples
 
 
 class BaseSiteTransformer(CallbackSupportMixin, TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):
@@ -78,9 +78,8 @@ class BaseSiteTransformer(CallbackSupportMixin, TransformerMixin, BaseEstimator,
         return self._transform_examples(X, self._fitted_reader)
 
     def _transform_examples(self, X, reader, **options):
-        X_loaded = list(X) if is_lazy(X) else X  # load each example only once
-        examples, _ = read_examples(X_loaded, reader)
-        pairs = zip(X_loaded, examples, strict=True)
+        X_loaded = _load(X)
+        pairs = zip(X_loaded, read_examples(X_loaded, reader).items, strict=True)
         return like_container(X, [self._transform_example(x, example, **options) for x, example in pairs])
 
     def fit_transform(self, X, y=None):
@@ -125,25 +124,19 @@ class BaseSiteTransformer(CallbackSupportMixin, TransformerMixin, BaseEstimator,
         if self._is_table(X):
             self._unfitted_reader.check_table(X)
             return [Example(validate_data(self, X, reset=reset, dtype=(np.float64, np.float32)), (), None)]
-        examples, reader = read_examples(X, self._unfitted_reader if reset else self._fitted_reader)
+        examples = read_examples(_load(X), self._unfitted_reader if reset else self._fitted_reader)
         if reset:
-            self._set_n_features_in(reader)
+            self._set_n_features_in(examples.reader)
             vars(self).pop("feature_names_in_", None)  # of an earlier fit to a table
-        return examples
+        return examples.items
 
     def _set_n_features_in(self, reader):
         self.n_features_in_ = reader.n_features
 
 
-def read_examples(X, reader):
-    """Read all examples; return a list of Example and the reader of further examples."""
-    if len(X) == 0:
-        raise ValueError(f"X must have at least one {reader.one}, got none.")
-    examples = []
-    for i, x in enumerate(X):
-        examples.append(reader(x, f"X[{i}]"))
-        reader = reader.like(examples[i], f"X[{i}]")
-    return examples, reader
+def _load(X):
+    """Load lazy examples, each of them once."""
+    return list(X) if is_lazy(X) else X
 
 
 def has_table_rows(example):

@@ -128,7 +128,7 @@ def test_partial_fit_equals_fit_to_all_images():
     parts = PixelWise(StandardScaler()).partial_fit(X[:1]).partial_fit(X[1:])
     assert_allclose(parts.transformer_.mean_, whole.transformer_.mean_, rtol=1e-12)
     assert_allclose(parts.transformer_.var_, whole.transformer_.var_, rtol=1e-12)
-    with pytest.raises(ValueError, match=r"X\[0\] has 2 features a pixel, but 3 are expected"):
+    with pytest.raises(ValueError, match=r"X\[0\] must have 3 features per pixel, as in fit, got 2"):
         parts.partial_fit(make_images(n_features=2))
 
 
@@ -168,9 +168,9 @@ def test_invalid_transformer_is_refused(transformer):
 def test_errors_give_the_index_of_the_image(make):
     X = make_images()
     est = make().fit(X)
-    with pytest.raises(ValueError, match=r"X\[0\] has 2 features a pixel, but 3 are expected, as in fit"):
+    with pytest.raises(ValueError, match=r"X\[0\] must have 3 features per pixel, as in fit, got 2"):
         est.transform(make_images(n_features=2))
-    with pytest.raises(ValueError, match=r"X\[2\] has 2 features a pixel, but 3 are expected, as in X\[0\]"):
+    with pytest.raises(ValueError, match=r"X\[2\] must have 3 features per pixel, as in X\[0\], got 2"):
         make().fit([*X[:2], X[2][..., :2]])
     X[1][0, 0, 0] = np.nan
     with pytest.raises(ValueError, match=r"X\[1\] contains NaN"):
@@ -307,6 +307,6 @@ def test_callback_hooks_are_called_in_order(make):
     make().set_callbacks(recorder).fit(make_images())
     assert recorder.events == ["setup", ("begin", 3), ("end", 3), "teardown"]
     recorder.events.clear()
-    with pytest.raises(ValueError, match="X must have at least one image, got none"):
+    with pytest.raises(ValueError, match="X must hold at least one image, got none"):
         make().set_callbacks(recorder).fit([])
     assert recorder.events[-1] == "teardown"

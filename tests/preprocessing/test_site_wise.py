@@ -90,7 +90,7 @@ def test_edge_transformer_transforms_edge_features():
     assert GraphCRFClassifier().fit(visible, labels).n_edge_features_in_ == 1
     back = SiteWise(edge_transformer=StandardScaler()).fit(X)
     assert_allclose(back.inverse_transform(back.transform(X))[3][2], X[3][2], rtol=1e-10)
-    with pytest.raises(ValueError, match=r"X\[0\] has 1 features an edge, but 2 are expected, as in fit"):
+    with pytest.raises(ValueError, match=r"X\[0\] must have 2 features per edge, as in fit, got 1"):
         est.transform([(X[1][0], X[1][1], X[1][2][:, :1])])
     for none in (make_sequences(), [graph[:2] for graph in X], make_graphs(lengths=[1])):
         with pytest.raises(ValueError, match="edge_transformer must be None if X has no edge features"):
@@ -159,9 +159,9 @@ def test_dictionaries_need_a_vectorizer():
     labels = [["D", "N"], ["D"]]
     ours = make_pipeline(SiteWise(DictVectorizer()), ChainCRFClassifier()).fit(NAMED, labels)
     assert_array_equal(ours[-1].coef_, ChainCRFClassifier().fit(NAMED, labels).coef_)
-    with pytest.raises(TypeError, match=r"X\[0\] is an array, but dictionaries are expected, as in fit"):
+    with pytest.raises(TypeError, match=r"X\[0\] must be a list of dictionaries, as in fit, got an array"):
         est.transform(make_sequences())
-    with pytest.raises(TypeError, match=r"X\[1\] names its features, but arrays are expected, as in X\[0\]"):
+    with pytest.raises(TypeError, match=r"X\[1\] must be an array, as in X\[0\], got dictionaries"):
         est.fit([make_sequences()[0], NAMED[0]])
     with pytest.raises(TypeError, match="Use DictVectorizer, or ChainCRFClassifier without SiteWise"):
         SiteWise(StandardScaler()).fit(NAMED)
@@ -193,18 +193,21 @@ def test_inverse_transform_restores_sequences_and_graphs():
     [
         (
             [np.ones((2, 3)), np.ones((2, 2))],
-            r"X\[1\] has 2 features a site, but 3 are expected, as in X\[0\]",
+            r"X\[1\] must have 3 features per site, as in X\[0\], got 2",
         ),
-        ([np.ones((2, 3)), np.ones(3)], r"X\[1\] has shape \(3,\), expected one row a site"),
+        ([np.ones((2, 3)), np.ones(3)], r"X\[1\] must have one row per site, .*, got shape \(3,\)"),
         ([np.ones((2, 3)), np.full((2, 3), np.nan)], r"X\[1\] contains NaN"),
-        ([(np.ones((2, 3)), [[0, 5]])], r"X\[0\]\[1\]\[0\] is \[0, 5\], but the graph has 2 nodes"),
+        (
+            [(np.ones((2, 3)), [[0, 5]])],
+            r"X\[0\]\[1\] must hold nodes from 0 to 1, .* got \[0, 5\] in X\[0\]\[1\]\[0\]",
+        ),
         (
             [(np.ones((2, 3)), [[0, 1]]), ([1.0, 2.0], [[0, 1]])],
             r"X\[1\]\[0\] has shape .* graphs are tuples",
         ),
         ([[1.0, 2.0], [1.0]], r"X\[1\] has shape \(1,\), .* sequences are \(length, n_features\)"),
         (NAMED[0], r"X\[0\] is {'word': 'the', .* sequences are \(length, n_features\)"),
-        ([], "X must have at least one sequence or graph, got none"),
+        ([], "X must hold at least one sequence or graph, got none"),
     ],
 )
 def test_errors_give_the_index_of_the_example(X, problem):
