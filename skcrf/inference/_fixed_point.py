@@ -1,8 +1,7 @@
-"""Fixed-point iterations and their two reverses, written once for all methods that iterate.
+"""Fixed-point iterations, and derivatives through them.
 
-A method brings a `step` that advances the state of the active examples in place, and a `step_vjp`
-that pulls the adjoint of the state back through one such step. Every example stops by itself, so
-its answer does not depend on the batch it is in.
+A `step` advances the state of the active examples in place, and a `step_vjp` pulls the adjoint of the state
+back through one such step. Every example stops on its own, so that its result does not depend on the batch.
 """
 
 import math
@@ -16,28 +15,29 @@ from sklearn.utils._param_validation import Interval
 from skcrf._numerics import max_abs_by_part
 from skcrf._scratch import copy
 
-#: Constraints on the parameters that all methods share which iterate.
+#: Constraints on the parameters of all methods that iterate.
 ITERATION = {
     "max_iter": [Interval(Integral, 0, None, closed="left")],
     "tol": [Interval(Real, 0, None, closed="left")],
 }
 
-_EXPLODED = 1e6
-# Of a run that resumed: how much of the way it has to go may be left, and how much of `tol` is close enough.
-_LEFT, _CLOSE = 0.01, 1e-4
-# With a larger `tol` it shows where a run started, and optimizers stumble over that.
-_LOOSE = 1e-4
+# The series of adjoints diverges if a term is larger than the first one by this factor.
+_DIVERGED = 1e6
+# A run that resumes stops when its change is below this share of its first change, within these limits.
+_RESUMED_SHARE, _RESUMED_MIN_TOL = 0.01, 1e-4
+# With a larger `tol`, results depend too much on where a run started for an optimizer.
+_MAX_RESUMED_TOL = 1e-4
 
 
 class Trace(NamedTuple):
-    """How an iteration went.
+    """Result of an iteration.
 
     Attributes
     ----------
     state : ndarray of shape (n_rows, n_states)
-        Where it ended.
+        The final state.
     n_iter, converged : ndarray of shape (n_examples,)
-        Steps done, and whether they reached `tol`.
+        Number of steps, and whether they reached `tol`.
     tape : Tape or None
         The states before each step.
     """
@@ -51,30 +51,30 @@ class Trace(NamedTuple):
 class Tape:
     """The states before the steps of an iteration.
 
-    Where they would take too much memory, one in every few is kept, and the steps from it are done again when
-    they are needed: one more iteration in time, the square root in memory.
+    If all of them take too much memory, the tape stores one in every few and repeats the steps in between
+    when they are needed: one more iteration in time, the square root in memory.
 
     Parameters
     ----------
     step : callable
         The step, as for `iterate`.
     size : int
-        Bytes of a state.
+        Bytes per state.
     max_iter : int
-        Steps at most.
+        Maximum number of steps.
     max_bytes : float
-        Bytes that all states may take.
+        Maximum number of bytes of all states.
     """
 
     def __init__(self, step, size, max_iter, max_bytes):
         self.step = step
         self.stride = 1 if max_iter * size <= max_bytes else math.isqrt(max_iter - 1) + 1
         self.states, self.actives = [], []
-        # A step uses scratch of the engine; threads may differentiate the same beliefs.
-        self.one_at_a_time = Lock()
+        # A step uses scratch memory of the engine, and several threads may differentiate the same beliefs.
+        self.lock = Lock()
 
     def record(self, state, active):
-        """Take note of the state before a step, and of the examples that take it."""
+        """Record the state before a step, and the examples that take it."""
         if len(self.actives) % self.stride == 0:
             self.states.append(copy(state))
         self.actives.append(active.copy())
@@ -94,12 +94,12 @@ class Tape:
         active : ndarray of shape (n_examples,)
             The examples that took it.
         """
-        for kept in range(len(self.states) - 1, -1, -1):
-            actives = self.actives[kept * self.stride : (kept + 1) * self.stride]
-            states = [self.states[kept]]
+        for n in range(len(self.states) - 1, -1, -1):
+            actives = self.actives[n * self.stride : (n + 1) * self.stride]
+            states = [self.states[n]]
             for active in actives[:-1]:
                 state = copy(states[-1])
-                with self.one_at_a_time:
+                with self.lock:
                     self.step(state, active)
                 states.append(state)
             for active in reversed(actives):
@@ -109,19 +109,8 @@ class Tape:
 
 
 def may_resume(tol):
-    """Tell whether runs are exact enough to start from where others ended.
-
-    Parameters
-    ----------
-    tol : float
-        Tolerance of the method.
-
-    Returns
-    -------
-    resumes : bool
-        Never for truncated ones.
-    """
-    return 0 < tol <= _LOOSE
+    """Tell whether runs with a tolerance are accurate enough to start from the results of others."""
+    return 0 < tol <= _MAX_RESUMED_TOL
 
 
 def iterate(step, state, n_examples, *, max_iter, tol, tape, resumed=False):
@@ -137,15 +126,15 @@ def iterate(step, state, n_examples, *, max_iter, tol, tape, resumed=False):
     n_examples : int
         Number of examples.
     max_iter : int
-        Steps at most.
+        Maximum number of steps.
     tol : float
-        An example stops when its change is at most `tol`. 0 for exactly `max_iter` steps: the
-        truncated answer, which counts as converged by definition.
+        An example stops when its change is at most `tol`. 0 for exactly `max_iter` steps: the truncated
+        result, which is converged by definition.
     tape : bool or float
-        Whether to record; a number is the bytes that it may take.
+        Whether to record a tape; a number limits its bytes.
     resumed : bool, default=False
-        Whether the start is the answer to a similar problem. What is within `tol` of it would hardly move, so
-        that an optimizer could not see what its small steps do: where there is a way to go, most of it is.
+        Whether the start is the result of a similar problem. Stopping at `tol` would leave it almost
+        unchanged and hide small steps from an optimizer, so that a smaller tolerance is used.
 
     Returns
     -------
@@ -164,7 +153,7 @@ def iterate(step, state, n_examples, *, max_iter, tol, tape, resumed=False):
         n_iter += active
         if tol > 0:
             if resumed and n == 0:
-                goal = np.clip(_LEFT * change, _CLOSE * tol, tol)
+                goal = np.clip(_RESUMED_SHARE * change, _RESUMED_MIN_TOL * tol, tol)
             converged[active] = change[active] <= tol
             active &= change > goal
             if not active.any():
@@ -178,8 +167,8 @@ def reverse(step_vjp, trace, d_state, row_ptr, *, tol, max_terms):
     Parameters
     ----------
     step_vjp : callable
-        ``step_vjp(before, after, active, d_state)`` takes `d_state` in place from the adjoint after a step
-        to the one before it, accumulating what belongs to theta.
+        ``step_vjp(before, after, active, d_state)`` replaces `d_state`, the adjoint after a step, by the one
+        before it, and adds derivatives with respect to theta elsewhere.
     trace : Trace
         The iteration.
     d_state : ndarray of shape (n_rows, n_states)
@@ -189,28 +178,24 @@ def reverse(step_vjp, trace, d_state, row_ptr, *, tol, max_terms):
     tol : float
         The tolerance of the iteration.
     max_terms : ndarray of shape (n_examples,)
-        How often to iterate the adjoint at a fixed point, at most.
+        Maximum number of terms of the series at a fixed point.
     """
     if trace.tape is not None:
-        _reverse_tape(step_vjp, trace, d_state)
+        # Exactly the steps that were recorded, D13 section 7.
+        for before, after, active in trace.tape.reversed(trace.state):
+            step_vjp(before, after, active, d_state)
     elif tol == 0:
-        raise RuntimeError("A truncated inference is differentiated by its tape: use forward(tape=True).")
+        raise RuntimeError("backward needs a tape where tol=0. Use forward(tape=True).")
     else:
         _reverse_fixed_point(step_vjp, trace, d_state, row_ptr, tol, max_terms)
 
 
-def _reverse_tape(step_vjp, trace, d_state):
-    """Undo the very steps that were recorded (D13 section 7)."""
-    for before, after, active in trace.tape.reversed(trace.state):
-        step_vjp(before, after, active, d_state)
-
-
 def _reverse_fixed_point(step_vjp, trace, d_state, row_ptr, tol, max_terms):
-    """Iterate the adjoint at the fixed point; needs no tape.
+    """Sum the adjoints of all earlier steps at the fixed point; needs no tape.
 
-    At a fixed point every earlier step would have started from the same state, so the sum over an endless
-    past is a series of the same linear map, which falls as fast as the iteration converged. It is cut where
-    its terms are relatively small. Where the iteration did not converge there is no such series, and the
+    At a fixed point every earlier step would have started from the same state, so that the adjoints form a
+    series of powers of one linear map, which decreases as fast as the iteration converged. The series is cut
+    where its terms are relatively small. If the iteration did not converge there is no such series, and the
     derivative is that of the last readout alone.
     """
     first = max_abs_by_part(d_state, row_ptr)
@@ -220,5 +205,5 @@ def _reverse_fixed_point(step_vjp, trace, d_state, row_ptr, tol, max_terms):
         step_vjp(trace.state, trace.state, active, d_state)
         n_terms += 1
         size = max_abs_by_part(d_state, row_ptr)
-        # A point that the iteration reached by luck need not attract: stop before the series explodes.
-        active &= (size > tol * first) & (size < _EXPLODED * first) & (n_terms < max_terms)
+        # An iteration may stop at a point that does not attract; then the series diverges.
+        active &= (size > tol * first) & (size < _DIVERGED * first) & (n_terms < max_terms)

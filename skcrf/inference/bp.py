@@ -7,31 +7,31 @@ from skcrf.inference._message_passing import PASSING, MessagePassing
 
 
 class BP(MessagePassing):
-    """Loopy belief propagation: sum-product, max-product where it maximises, or mixed-product.
+    """Loopy belief propagation: sum-product, max-product or mixed-product messages.
 
-    D13 Eq 18 with every ``rho = 1``. Exact on forests once messages have crossed them; elsewhere an
-    approximation that often works well, without a bound and without a promise to converge. On a chain one
-    iteration is enough, on a lattice an iteration sweeps right, left, down and up.
+    D13 Eq 18 with every ``rho = 1``. Exact on forests once messages have crossed them; on other graphs a
+    good approximation in many cases, without a bound and without a guarantee of convergence. One iteration is
+    enough on a chain; on a lattice, an iteration sweeps right, left, down and up.
 
-    Where some nodes are maximised and others summed out (`tau` is an array), messages to a node that is
-    summed out come from those states alone of maximised ones that are best by their own belief. What these
-    choose is tried beside what max-product messages do. Then the maximised nodes are fixed at the better
-    choice, and beliefs and derivatives are those of the others given them.
+    If some nodes are maximised and others summed out (`tau` is an array), messages from a maximised node to
+    one that is summed out use only the states with the largest belief. The configuration decoded from these
+    messages and that of max-product messages are compared. The maximised nodes are fixed at the better one,
+    and marginals and derivatives are those of the other nodes given them.
 
     Parameters
     ----------
     max_iter : int, default=10
-        Iterations, each of which sends every message once.
+        Number of iterations, each of which sends every message once.
     tol : float, default=0.0
-        With 0, exactly `max_iter` iterations are done and define the answer (truncated inference). Otherwise
-        iterate until no message changes by more than this share of itself, at most `max_iter` times.
+        With 0, the result is defined by exactly `max_iter` iterations (truncated inference). Otherwise
+        iterate until no message changes by more than this relative amount, at most `max_iter` times.
     damping : float, default=0.0
-        Share of the old message that is kept, in the log domain; at least 0, below 1.
+        Weight of the old message in the new one, in the log domain; at least 0, below 1.
 
     See Also
     --------
-    TRW : The reweighted kind, with a convex objective and a bound.
-    Tree : Exact on forests in one go.
+    TRW : The reweighted variant, with a concave objective and an upper bound.
+    Tree : Exact on forests, without iterations.
 
     Notes
     -----
@@ -66,15 +66,15 @@ class BP(MessagePassing):
 
 
 class MaxProduct(BP):
-    """Max-product belief propagation: `BP` where it maximises, damped and up to convergence.
+    """Max-product belief propagation: `BP` that only maximises, damped and iterated to convergence.
 
-    Exact on forests. Elsewhere it often finds good configurations, without a bound and without a promise to
-    converge.
+    Exact on forests. On other graphs it often finds good configurations, without a bound and without a
+    guarantee of convergence.
 
     Parameters
     ----------
     max_iter : int, default=100
-        Iterations, each of which sends every message once.
+        Number of iterations, each of which sends every message once.
     tol : float, default=1e-6
         As for `BP`.
     damping : float, default=0.3
@@ -82,7 +82,7 @@ class MaxProduct(BP):
 
     See Also
     --------
-    TRWS : Tells a bound.
+    TRWS : Also computes a bound.
 
     Examples
     --------
@@ -102,15 +102,15 @@ class MaxProduct(BP):
 
 
 class MixedProduct(BP):
-    """Mixed-product belief propagation: `BP` damped and up to convergence, for temperatures that differ.
+    """Mixed-product belief propagation: `BP` damped and iterated to convergence, for marginal MAP.
 
     With `tau` 0 at some nodes and 1 at the others it approximates the marginal MAP: the states of the first
-    that make the sum over the others largest, and marginals of the others given these.
+    that maximise the sum over the others, and the marginals of the others given these states.
 
     Parameters
     ----------
     max_iter : int, default=100
-        Iterations, each of which sends every message once.
+        Number of iterations, each of which sends every message once.
     tol : float, default=1e-6
         As for `BP`.
     damping : float, default=0.3
@@ -118,7 +118,7 @@ class MixedProduct(BP):
 
     See Also
     --------
-    Exact : The marginal MAP itself, on graphs that are narrow enough.
+    Exact : Exact marginal MAP, on graphs of small induced width.
 
     Examples
     --------

@@ -11,22 +11,22 @@ from skcrf.inference._pairwise.mean_field import PairwiseMeanField
 
 
 class MeanField(BaseInference):
-    """Mean field by coordinate ascent, node after node.
+    """Mean field by coordinate ascent, one node after the other.
 
-    Every update raises the objective, so it always converges, to a local maximum; its `log_z` is never
-    above the true one, after any number of iterations. Marginals tend to be too sure of themselves.
+    Every update increases the objective, so that iterations converge to a local maximum. After any number of
+    them, `log_z` is a lower bound of the log-partition function. Marginals tend to be overconfident.
 
     Parameters
     ----------
     max_iter : int, default=10
-        Iterations, each of which updates every node once.
+        Number of iterations, each of which updates every node once.
     tol : float, default=0.0
-        With 0, exactly `max_iter` iterations are done and define the answer (truncated inference). Otherwise
+        With 0, the result is defined by exactly `max_iter` iterations (truncated inference). Otherwise
         iterate until no marginal changes by more than `tol`, at most `max_iter` times.
 
     See Also
     --------
-    TRW : The bound from the other side.
+    TRW : An upper bound.
 
     Examples
     --------

@@ -16,27 +16,27 @@ from skcrf.inference._message_passing import PASSING, MessagePassing
 class TRW(MessagePassing):
     """Tree-reweighted belief propagation, D13 section 3.3.
 
-    Iterates Eq 18. With edge weights `rho` that are the edges' probabilities in a distribution over spanning
-    trees, its fixed point maximises a concave objective and its `log_z` is never below the true one. Where it
-    maximises, or chooses the states of some nodes, a configuration is read from the messages as for `BP`, and
-    `log_z` is what it scores.
+    Iterates Eq 18. If the edge weights `rho` are the probabilities of edges in a distribution over spanning
+    trees, the fixed point maximises a concave objective, and `log_z` is an upper bound of the log-partition
+    function. To maximise, and for marginal MAP, a configuration is decoded from the messages as by `BP`;
+    then `log_z` is its score.
 
     Parameters
     ----------
     rho : float, array-like of shape (n_edges,) or "auto", default="auto"
-        Weight of each edge, above 0 and at most 1; an array has one for each edge of an example, or of the
-        whole batch. "auto" takes a spanning-tree distribution of the graph at hand: in closed form on
-        lattices, by covering the graph with trees elsewhere, or with sets of factors that have no cycle; it
-        is 1 on forests, where the method is exact.
-        On lattices, 0.5 for all edges with 4 neighbours and 0.25 with 8 are those of a distribution over
-        forests, for which `log_z` is a bound as well.
+        Weight of each edge, above 0 and at most 1; an array has one value per edge of an example, or of the
+        whole batch. "auto" computes a distribution over spanning trees: in closed form on lattices, elsewhere
+        by covering the graph with trees, or with sets of factors without cycles. On forests it is 1, and
+        the method is exact.
+        On lattices, 0.5 for all edges with 4 neighbours and 0.25 with 8 are the probabilities of a
+        distribution over forests, so that `log_z` is an upper bound as well.
     max_iter : int, default=10
-        Iterations, each of which sends every message once.
+        Number of iterations, each of which sends every message once.
     tol : float, default=0.0
-        With 0, exactly `max_iter` iterations are done and define the answer (truncated inference). Otherwise
-        iterate until no message changes by more than this share of itself, at most `max_iter` times.
+        With 0, the result is defined by exactly `max_iter` iterations (truncated inference). Otherwise
+        iterate until no message changes by more than this relative amount, at most `max_iter` times.
     damping : float, default=0.0
-        Share of the old message that is kept, in the log domain; at least 0, below 1.
+        Weight of the old message in the new one, in the log domain; at least 0, below 1.
 
     See Also
     --------
@@ -71,7 +71,7 @@ class TRW(MessagePassing):
 
     @property
     def resumes(self):
-        """Whether iterations may start anywhere: the objective of a spanning-tree distribution is concave."""
+        """Whether iterations may start anywhere: with spanning-tree weights the objective is concave."""
         return may_resume(self.tol) and isinstance(self.rho, str)
 
     def part_of(self, graph, selection):
@@ -95,5 +95,8 @@ class TRW(MessagePassing):
         wrong = np.flatnonzero(np.diff(graph.edge_ptr) != len(rho))
         if len(wrong):
             n_edges = np.diff(graph.edge_ptr)[wrong[0]]
-            raise ExampleError(f"rho has {len(rho)} values, but {{example}} has {n_edges} edges.", wrong[0])
+            raise ExampleError(
+                f"rho must have one value per edge, {n_edges} in {{example}}, got {len(rho)} values.",
+                wrong[0],
+            )
         return np.tile(rho, graph.n_examples)

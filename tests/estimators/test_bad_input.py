@@ -357,7 +357,7 @@ LATE = {
     "too many configurations": (est(inference="bruteforce"), r"BruteForce would enumerate 4\*\*20"),
     "rho of another graph": (
         est(inference=TRW(rho=[0.5] * 7)),
-        "rho has 7 values, but example 0 has 31 edges",
+        "rho must have one value per edge, 31 in example 0, got 7 values",
     ),
     "too large patches": (
         est(loss=PatchPseudolikelihood(size=20), classes=[*range(20)]),

@@ -86,5 +86,5 @@ def test_rho_for_each_edge_of_an_example():
     short = TRW(rho=rho).forward(graph, theta)
     assert_array_equal(short.mu, TRW(rho=rho * 2).forward(graph, theta).mu)
     other = pack([one, chain(3, tied=False)])
-    with pytest.raises(ValueError, match="rho has 3 values, but example 1 has 2 edges"):
+    with pytest.raises(ValueError, match="one value per edge, 2 in example 1, got 3 values"):
         TRW(rho=rho).forward(other, zoo.normal(other, 2, np.random.default_rng(0)))
