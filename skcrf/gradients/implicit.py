@@ -74,14 +74,14 @@ class Implicit(StationaryGradient):
     def _response(self, inferred, d_mu, d_edge_mu):
         graph = inferred.graph
         curvature = self.inference_.curvature(graph, inferred.theta, inferred.beliefs)
-        b = curvature.enter(d_mu, d_edge_mu)
+        b = curvature.right_hand_side(d_mu, d_edge_mu)
         y = b.copy()
         for example in np.flatnonzero(np.diff(graph.edge_ptr) > 0):
             nodes = slice(graph.node_ptr[example], graph.node_ptr[example + 1])
             edges = slice(graph.edge_ptr[example], graph.edge_ptr[example + 1])
             n = _matrix(graph.edges[edges] - nodes.start, curvature.blocks[edges], b[nodes].shape)
             y[nodes] += self._solve(n, b[nodes], example)
-        unary, tables = curvature.leave(y, d_edge_mu)
+        unary, tables = curvature.derivatives(y, d_edge_mu)
         return Potentials(unary, sum_by_table(graph, tables))
 
     def _solve(self, n, b, example):

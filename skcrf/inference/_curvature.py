@@ -32,11 +32,11 @@ class Curvature(ABC):
     """
 
     @abstractmethod
-    def enter(self, d_mu, d_edge_mu):
+    def right_hand_side(self, d_mu, d_edge_mu):
         """Compute the right-hand side b, (n_nodes, n_states); `d_edge_mu` may be None."""
 
     @abstractmethod
-    def leave(self, y, d_edge_mu):
+    def derivatives(self, y, d_edge_mu):
         """Convert the solution y to derivatives for nodes, (n_nodes, n_states), and edges, one table each."""
 
 
@@ -103,13 +103,13 @@ class LocalCurvature(Curvature):
         a = _ratio(edge_mu, scale) - scale
         self.blocks = self.rho * _response_of_ends(a)
 
-    def enter(self, d_mu, d_edge_mu):
+    def right_hand_side(self, d_mu, d_edge_mu):
         b = np.sqrt(self.mu) * _centred(d_mu, self.mu)
         if d_edge_mu is not None:
             b += sum_by_node(self.graph, self._multipliers(self._ends(d_edge_mu)))
         return b
 
-    def leave(self, y, d_edge_mu):
+    def derivatives(self, y, d_edge_mu):
         ends = y[self.graph.edges].reshape(len(self.edge_mu), 2 * y.shape[1])
         d_edges = np.zeros_like(self.edge_mu)
         if d_edge_mu is not None:
@@ -157,13 +157,13 @@ class ProductCurvature(Curvature):
         none = np.zeros_like(across)
         self.blocks = np.block([[none, across], [across.transpose(0, 2, 1), none]])
 
-    def enter(self, d_mu, d_edge_mu):
+    def right_hand_side(self, d_mu, d_edge_mu):
         if d_edge_mu is not None:
             first, second = (d_edge_mu * self.ends[1]).sum(axis=2), (d_edge_mu * self.ends[0]).sum(axis=1)
             d_mu = d_mu + sum_by_node(self.graph, np.concatenate([first, second], axis=1))
         return np.sqrt(self.mu) * _centred(d_mu, self.mu)
 
-    def leave(self, y, d_edge_mu):
+    def derivatives(self, y, d_edge_mu):
         change = np.sqrt(self.mu) * y
         i, j = self.graph.edges.T
         return change, change[i, :, None] * self.ends[1] + self.ends[0] * change[j, None, :]

@@ -92,8 +92,29 @@ def factors_of_links(graph):
 
 
 def factor_links(graph):
-    """Describe a factor graph by links."""
-    return Links(graph.incident_ptr, graph.incident, factors_of_links(graph), graph.scope_ptr, graph.scope)
+    """List the neighbours on a factor graph."""
+    ptr, link = _neighbour_links(graph, factors_of_links(graph))
+    return Links(ptr, link, graph.scope)
+
+
+@kernel
+def _neighbour_links(graph, factor_of):
+    """Compute the fields `ptr` and `link` of `Links`."""
+    n_nodes, n_found = len(graph.node_order), 0
+    ptr = np.zeros(n_nodes + 1, np.int64)
+    for factor in range(len(graph.edge_table)):
+        arity = graph.scope_ptr[factor + 1] - graph.scope_ptr[factor]
+        n_found += arity * (arity - 1)
+    link, n_found = np.empty(n_found, np.int64), 0
+    for node in range(n_nodes):
+        for q in range(graph.incident_ptr[node], graph.incident_ptr[node + 1]):
+            factor = factor_of[graph.incident[q]]
+            for other in range(graph.scope_ptr[factor], graph.scope_ptr[factor + 1]):
+                if other != graph.incident[q]:
+                    link[n_found] = other
+                    n_found += 1
+        ptr[node + 1] = n_found
+    return ptr, link
 
 
 @kernel

@@ -119,30 +119,26 @@ def distinct_tables(graph, rho):
 
 
 class Links(NamedTuple):
-    """The links of a graph.
+    """The neighbours of each node.
 
     Attributes
     ----------
-    incident_ptr, incident : ndarray of shape (n_nodes + 1,), (n_links,)
-        The links of each node.
-    factor : ndarray of shape (n_links,)
-        The edge or factor of each link.
-    scope_ptr, scope : ndarray of shape (n_factors + 1,), (n_links,)
-        The nodes of each edge or factor.
+    ptr : ndarray of shape (n_nodes + 1,)
+        Where the links to the neighbours of each node start.
+    link : ndarray
+        For each edge or factor of a node, the links to its other nodes.
+    node : ndarray of shape (n_links,)
+        The node of each link.
     """
 
-    incident_ptr: np.ndarray
-    incident: np.ndarray
-    factor: np.ndarray
-    scope_ptr: np.ndarray
-    scope: np.ndarray
+    ptr: np.ndarray
+    link: np.ndarray
+    node: np.ndarray
 
 
 def edge_links(graph):
-    """Describe a pairwise graph by links, which are numbered like messages."""
-    n_links = 2 * graph.n_edges
-    factor, scope_ptr = np.arange(n_links) >> 1, np.arange(0, n_links + 1, 2)
-    return Links(graph.incident_ptr, graph.incident, factor, scope_ptr, graph.edges.reshape(-1))
+    """List the neighbours on a pairwise graph; links are numbered like messages."""
+    return Links(graph.incident_ptr, graph.incident ^ 1, graph.edges.reshape(-1))
 
 
 @kernel
@@ -156,20 +152,19 @@ def breadth_first_from(links, root, visits, arrival, out):
     while n_done < n_found:
         node = out[n_done]
         n_done += 1
-        for p in range(links.incident_ptr[node], links.incident_ptr[node + 1]):
-            factor = links.factor[links.incident[p]]
-            for link in range(links.scope_ptr[factor], links.scope_ptr[factor + 1]):
-                neighbour = links.scope[link]
-                if visits[neighbour] < round_:
-                    out[n_found], visits[neighbour], arrival[neighbour] = neighbour, round_, link
-                    n_found += 1
+        for p in range(links.ptr[node], links.ptr[node + 1]):
+            link = links.link[p]
+            neighbour = links.node[link]
+            if visits[neighbour] < round_:
+                out[n_found], visits[neighbour], arrival[neighbour] = neighbour, round_, link
+                n_found += 1
     return n_found
 
 
 @kernel
 def breadth_first(links):
     """Visit all nodes; returns them in order, and the link by which each was reached, -1 at roots."""
-    n_nodes, n_visited = len(links.incident_ptr) - 1, 0
+    n_nodes, n_visited = len(links.ptr) - 1, 0
     order, arrival, visits = np.empty(n_nodes, np.int64), np.full(n_nodes, -1), np.zeros(n_nodes, np.int64)
     for root in range(n_nodes):
         if visits[root] == 0:
