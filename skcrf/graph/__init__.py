@@ -1,18 +1,18 @@
-"""Graphs and potentials: the two layouts that everything behind the inference door shares."""
+"""Structure and potentials of batches, in two layouts: pairwise graphs and factor graphs."""
 
 import warnings
 from importlib import import_module
 
+from skcrf.graph._clamp import augment, clamp
 from skcrf.graph._errors import ExampleError, ImpossibleError
+from skcrf.graph._factor_graph import FactorGraph, as_factors, from_factors
 from skcrf.graph._factor_potentials import factor_potentials
-from skcrf.graph._factors import FactorGraph, as_factors, from_factors
-from skcrf.graph._order import topological_order
+from skcrf.graph._lattice import OFFSETS, PARENTS, lattice, mesh
 from skcrf.graph._packing import canonical_graph, pack, select
+from skcrf.graph._pairwise_graph import Graph, chain, from_edges, isolated, untied, without_edges
 from skcrf.graph._potentials import (
     Potentials,
-    augment,
     canonical,
-    clamp,
     outer,
     over_edges,
     scaled,
@@ -24,18 +24,7 @@ from skcrf.graph._potentials import (
     sum_by_table,
     tables_of_edges,
 )
-from skcrf.graph._structure import (
-    OFFSETS,
-    PARENTS,
-    Graph,
-    chain,
-    from_edges,
-    isolated,
-    lattice,
-    mesh,
-    untied,
-    without_edges,
-)
+from skcrf.graph._topological_order import topological_order
 
 # Names that moved to `skcrf.models`.
 _MOVED = {"ancestral_samples", "conditionals", "conditionals_vjp", "families"}

@@ -2,14 +2,14 @@
 
 
 class ExampleError(ValueError):
-    """Something is wrong with one example of a batch.
+    """Error about one example of a batch.
 
     Parameters
     ----------
     problem : str
-        What is wrong; "{example}" stands for the example.
+        Message; "{example}" stands for the example.
     example : int
-        Its number in the batch.
+        Its index in the batch.
     """
 
     def __init__(self, problem, example):
@@ -21,7 +21,7 @@ class ExampleError(ValueError):
 
 
 class ImpossibleError(ExampleError):
-    """No configuration of an example is possible.
+    """Error about an example that has no possible configuration.
 
     Parameters
     ----------

@@ -1,11 +1,11 @@
-"""What can be done with potentials on factors without inference, as `_potentials` does it on pairs."""
+"""Potentials on factor graphs, and the operations of `_potentials` on them."""
 
 import math
 
 import numpy as np
 
 from skcrf._numerics import kernel, kernel_array
-from skcrf.graph._factors import FactorGraph
+from skcrf.graph._factor_graph import FactorGraph
 from skcrf.graph._packing import owner
 from skcrf.graph._potentials import (
     Potentials,
@@ -22,16 +22,16 @@ from skcrf.graph._potentials import (
 
 
 def factor_potentials(graph, tables, unary=None):
-    """Make potentials of one example from a table for each of the graph's tables.
+    """Make the potentials of one example from arrays.
 
     Parameters
     ----------
     graph : FactorGraph
         Structure.
     tables : sequence of array-like
-        The potentials of each table: its nodes' states are the axes, or it is flat, the last node fastest.
+        One array per table: one axis per node, or flat with the last node fastest.
     unary : sequence of array-like of shape (card,), default=None
-        Potentials of each node; None for zeros.
+        One array per node; None for zeros.
 
     Returns
     -------
@@ -40,8 +40,8 @@ def factor_potentials(graph, tables, unary=None):
     """
     first = np.zeros(graph.n_tables, dtype=np.int64)
     first[graph.edge_table[::-1]] = np.arange(graph.n_edges)[::-1]
-    links = [slice(graph.scope_ptr[factor], graph.scope_ptr[factor + 1]) for factor in first]
-    flat = _flat(tables, [tuple(graph.cards[graph.scope[at]].tolist()) for at in links], "tables")
+    scopes = [slice(graph.scope_ptr[factor], graph.scope_ptr[factor + 1]) for factor in first]
+    flat = _flat(tables, [tuple(graph.cards[graph.scope[at]].tolist()) for at in scopes], "tables")
     states = np.arange(int(graph.cards.max(initial=1)))
     padded = np.where(states < graph.cards[:, None], 0.0, -np.inf)
     if unary is not None:
@@ -50,18 +50,20 @@ def factor_potentials(graph, tables, unary=None):
 
 
 def _flat(arrays, shapes, name):
-    """Join arrays that have these shapes, or are flat."""
+    """Concatenate arrays that have these shapes or are flat."""
     if len(arrays) != len(shapes):
-        raise ValueError(f"{name} holds {len(arrays)} arrays, but the graph asks for {len(shapes)}.")
-    parts = [np.asarray(array, dtype=np.float64) for array in arrays]
-    for i, (part, shape) in enumerate(zip(parts, shapes, strict=True)):
-        if part.shape not in (shape, (math.prod(shape),)):
-            raise ValueError(f"{name}[{i}] has shape {part.shape}, but its nodes have {shape} states.")
-    return np.concatenate([np.zeros(0), *(part.ravel() for part in parts)])
+        raise ValueError(f"{name} must hold {len(shapes)} arrays, as the graph has, got {len(arrays)}.")
+    arrays = [np.asarray(array, dtype=np.float64) for array in arrays]
+    for i, (array, shape) in enumerate(zip(arrays, shapes, strict=True)):
+        if array.shape not in (shape, (math.prod(shape),)):
+            raise ValueError(
+                f"{name}[{i}] must have the shape {shape} of the states of its nodes, got {array.shape}."
+            )
+    return np.concatenate([np.zeros(0), *(array.ravel() for array in arrays)])
 
 
 def _entries_at(graph, x):
-    """The entry of its table that each factor takes in a configuration."""
+    """Find the entry of its table that each factor has in a configuration."""
     steps = np.bincount(
         owner(graph.scope_ptr), weights=graph.stride * x[graph.scope], minlength=graph.n_edges
     )
@@ -92,7 +94,7 @@ def _(graph: FactorGraph, theta, scale):
 
 
 def _entries(graph):
-    """The entry of a table that each entry of a factor's marginal belongs to."""
+    """Find the table entry of each entry of the factor marginals."""
     shift = graph.entry_ptr[graph.edge_table] - graph.belief_ptr[:-1]
     return np.arange(graph.belief_ptr[-1]) + over_edges(graph, shift)
 

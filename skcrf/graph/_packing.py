@@ -1,9 +1,9 @@
-"""Several graphs as one batch, and some examples of a batch as another: the same for every layout.
+"""Packing of graphs into a batch, and selection of examples of a batch, for every layout.
 
-A layout is a NamedTuple of index arrays. It says of each of them, in `columns`, what its rows belong to and
-what its numbers count: ``("edge", "node")`` is a row an edge that names nodes, ``("node",)`` a value of each
-node, and ``("edge", "link", "ptr")`` says where the links of each edge start. `sizes` tells how many there
-are of everything. What belongs to an example is contiguous.
+A layout is a NamedTuple of index arrays. Its attribute `columns` describes each array by the items that its
+rows belong to and the items that its values count: ``("edge", "node")`` is one row per edge that names nodes,
+``("node",)`` one value per node, and ``("edge", "link", "ptr")`` the start of the links of each edge. `sizes`
+gives the number of items of each kind. The items of an example are contiguous.
 """
 
 from typing import NamedTuple
@@ -12,7 +12,7 @@ import numpy as np
 
 
 def canonical_graph(graph):
-    """Give a graph the one dtype and memory order that kernels are compiled for.
+    """Convert a graph to the dtype and memory order that kernels are compiled for.
 
     Parameters
     ----------
@@ -22,24 +22,13 @@ def canonical_graph(graph):
     Returns
     -------
     graph : Graph or FactorGraph
-        int64 and C-ordered: each other variant would be a compilation of its own.
+        int64 and C-ordered; every other kind of array would need a compilation of its own.
     """
     return type(graph)(*(np.ascontiguousarray(array, dtype=np.int64) for array in graph))
 
 
 def owner(ptr):
-    """Tell to which part each thing belongs.
-
-    Parameters
-    ----------
-    ptr : ndarray of shape (n_parts + 1,)
-        Where the things of each part start.
-
-    Returns
-    -------
-    part : ndarray of shape (n_things,)
-        The part of each.
-    """
+    """Return the index of the owner of each item, given the start of the items of each owner."""
     return np.repeat(np.arange(len(ptr) - 1), np.diff(ptr))
 
 
@@ -59,12 +48,12 @@ def pack(graphs):
     if len(graphs) == 1:
         return graphs[0]
     sizes = [graph.sizes for graph in graphs]
-    starts = {of: np.cumsum([0, *(size[of] for size in sizes)])[:-1] for of in sizes[0]}
+    offsets = {of: np.cumsum([0, *(size[of] for size in sizes)])[:-1] for of in sizes[0]}
 
     def joined(name, of, to=None, *is_ptr):
         arrays = [getattr(graph, name) for graph in graphs]
         if to is not None:
-            arrays = [array + start for array, start in zip(arrays, starts[to], strict=True)]
+            arrays = [array + offset for array, offset in zip(arrays, offsets[to], strict=True)]
         return np.concatenate([[0], *(array[1:] for array in arrays)] if is_ptr else arrays)
 
     columns = graphs[0].columns
@@ -74,16 +63,16 @@ def pack(graphs):
 
 
 class Selection(NamedTuple):
-    """Where some examples stand in a batch.
+    """Positions of some examples in a batch.
 
     Attributes
     ----------
     examples, nodes, edges, tables : ndarray
         Indices into the batch, ascending.
     entries : ndarray
-        Rows of the tables of potentials.
+        Rows in the tables of potentials.
     beliefs : ndarray
-        Rows of the marginals of edges.
+        Rows in the edge marginals.
     """
 
     examples: np.ndarray
@@ -95,38 +84,38 @@ class Selection(NamedTuple):
 
 
 def select(graph, examples):
-    """Take some examples out of a batch.
+    """Select some examples of a batch.
 
     Parameters
     ----------
     graph : Graph or FactorGraph
         A batch.
     examples : ndarray of shape (n_examples,)
-        True for those to take, at least one.
+        True for those to select, at least one.
 
     Returns
     -------
     graph : Graph or FactorGraph
-        A batch of these examples alone, in order.
+        A batch of these examples, in order.
     selection : Selection
-        Where they stood.
+        Their positions in the batch.
     """
-    chosen = {of: np.flatnonzero(examples[part]) for of, part in graph.examples_of.items()}
+    chosen = {of: np.flatnonzero(examples[example]) for of, example in graph.examples_of.items()}
     ranks = {of: _ranks(rows, graph.sizes[of]) for of, rows in chosen.items()}
 
-    def kept(name, of, to=None, *is_ptr):
+    def selected(name, of, to=None, *is_ptr):
         array = getattr(graph, name)
         if is_ptr:
             return np.concatenate([[0], np.cumsum(np.diff(array)[chosen[of]])])
         return array[chosen[of]] if to is None else ranks[to][array[chosen[of]]]
 
-    part = type(graph)(**{name: kept(name, *column) for name, column in graph.columns.items()})
+    batch = type(graph)(**{name: selected(name, *column) for name, column in graph.columns.items()})
     names = ("example", "node", "edge", "table", "entry", "belief")
-    return canonical_graph(part), Selection(*(chosen[of] for of in names))
+    return canonical_graph(batch), Selection(*(chosen[of] for of in names))
 
 
 def _ranks(chosen, size):
-    """The new number of each thing that is kept."""
+    """Map the old index of each chosen item to the new one, others to -1."""
     ranks = np.full(size, -1)
     ranks[chosen] = np.arange(len(chosen))
     return ranks

@@ -1,6 +1,7 @@
-"""Potentials on a graph, and what can be done with them without inference.
+"""Potentials on a graph, and operations on them that need no inference.
 
-What depends on the layout of the graph is dispatched on it; `_factor_potentials` has the other layout.
+Functions that depend on the layout are generic functions of the graph (`functools.singledispatch`). This
+module has the pairwise versions, `_factor_potentials` those of factor graphs.
 """
 
 from functools import singledispatch
@@ -12,15 +13,15 @@ from skcrf._numerics import kernel, kernel_array
 
 
 class Potentials(NamedTuple):
-    """theta, or anything with its layout, such as a gradient with respect to it.
+    """Potentials theta, or arrays of the same shapes, such as a gradient with respect to theta.
 
     Attributes
     ----------
     unary : ndarray of shape (n_nodes, n_states)
         ``theta(x_i)``; ``-inf`` forbids a state.
     tables : ndarray of shape (n_tables, n_states, n_states)
-        ``theta(x_i, x_j)``; the edges' tables are ``tables[graph.edge_table]``. Flat, (n_entries,), in the
-        layout of factors.
+        ``theta(x_i, x_j)``; the tables of the edges are ``tables[graph.edge_table]``. Flat, (n_entries,), on
+        factor graphs.
     """
 
     unary: np.ndarray
@@ -28,60 +29,19 @@ class Potentials(NamedTuple):
 
 
 def canonical(theta):
-    """Give potentials the one dtype and memory order that kernels are compiled for.
+    """Convert potentials to the dtype and memory order that kernels are compiled for.
 
     Parameters
     ----------
     theta : Potentials
-        Potentials of any numbers.
+        Potentials of any dtype.
 
     Returns
     -------
     theta : Potentials
-        float64, C-ordered and writable; the same arrays where they already are.
+        float64, C-ordered and writable; without a copy if they already are.
     """
     return Potentials(*(kernel_array(part) for part in theta))
-
-
-def clamp(theta, y):
-    """Forbid every state but the label at each labelled node.
-
-    Parameters
-    ----------
-    theta : Potentials
-        Potentials.
-    y : ndarray of shape (n_nodes,)
-        Labels, -1 where there is none.
-
-    Returns
-    -------
-    theta : Potentials
-        New unary potentials, the same tables.
-    """
-    forbidden = (y[:, None] >= 0) & (y[:, None] != np.arange(theta.unary.shape[1]))
-    return theta._replace(unary=np.where(forbidden, -np.inf, theta.unary))
-
-
-def augment(theta, y, cost=1.0):
-    """Add what each state costs to the potentials, as max-margin learning asks: by default the Hamming loss.
-
-    Parameters
-    ----------
-    theta : Potentials
-        Potentials.
-    y : ndarray of shape (n_nodes,)
-        Labels, -1 where there is none; nothing is added there.
-    cost : float or ndarray of shape (n_nodes,) or (n_nodes, n_states), default=1.0
-        What a wrong label costs, or each of them.
-
-    Returns
-    -------
-    theta : Potentials
-        New unary potentials, the same tables.
-    """
-    wrong = (y[:, None] >= 0) & (y[:, None] != np.arange(theta.unary.shape[1]))
-    cost = cost if np.ndim(cost) == 2 else np.reshape(cost, (-1, 1))
-    return theta._replace(unary=theta.unary + wrong * cost)
 
 
 @singledispatch
@@ -100,7 +60,7 @@ def score(graph, theta, x):
     Returns
     -------
     score : ndarray of shape (n_examples,)
-        One score an example.
+        One score per example.
     """
     i, j = graph.edges.T
     unary = theta.unary[np.arange(graph.n_nodes), x]
@@ -110,7 +70,7 @@ def score(graph, theta, x):
 
 @singledispatch
 def score_vjp(graph, theta, mu, d_score):
-    """Compute the derivative of `score`: where the configuration has its ones.
+    """Compute the vector-Jacobian product of `score`.
 
     Parameters
     ----------
@@ -121,7 +81,7 @@ def score_vjp(graph, theta, mu, d_score):
     mu : ndarray of shape (n_nodes, n_states)
         The configuration, one-hot.
     d_score : ndarray of shape (n_examples,)
-        Derivative of some value with respect to the scores.
+        Derivative of a value with respect to the scores.
 
     Returns
     -------
@@ -135,7 +95,7 @@ def score_vjp(graph, theta, mu, d_score):
 
 @kernel
 def _add_pairs(graph, mu, d_score, tables):
-    """Add the pair of states at the ends of every edge to its table: no table an edge is made on the way."""
+    """Add the states at the ends of every edge to its table, without making one table per edge."""
     for example in range(len(d_score)):
         for edge in range(graph.edge_ptr[example], graph.edge_ptr[example + 1]):
             i, j, table = graph.edges[edge, 0], graph.edges[edge, 1], graph.edge_table[edge]
@@ -147,16 +107,16 @@ def _add_pairs(graph, mu, d_score, tables):
 
 @singledispatch
 def scaled(graph, theta, scale):
-    """Multiply what has the layout of potentials by one number an example.
+    """Multiply potentials by one number per example.
 
     Parameters
     ----------
     graph : Graph
         Structure.
     theta : Potentials
-        What to multiply.
+        Potentials.
     scale : ndarray of shape (n_examples,)
-        The numbers.
+        The factors.
 
     Returns
     -------
@@ -187,19 +147,19 @@ def outer(graph, mu):
 
 
 def sum_by_node(graph, values):
-    """Sum what edges tell their ends, in order, so that the sum does not depend on the packing.
+    """Sum the contributions of edges to their ends, in an order that does not depend on the packing.
 
     Parameters
     ----------
     graph : Graph
         The batch.
     values : ndarray of shape (n_edges, 2 * n_states)
-        One number for each state of the first end, then of the second.
+        One number per state of the first end, then of the second.
 
     Returns
     -------
     sums : ndarray of shape (n_nodes, n_states)
-        One sum a state.
+        One sum per state.
     """
     n_states = values.shape[1] // 2
     states = graph.edges[:, :, None] * n_states + np.arange(n_states)
@@ -216,12 +176,12 @@ def sum_by_table(graph, values):
     graph : Graph
         The batch.
     values : ndarray of shape (n_edges, n_states, n_states)
-        One table an edge.
+        One table per edge.
 
     Returns
     -------
     sums : ndarray of shape (n_tables, n_states, n_states)
-        Their sums, in the order of the edges.
+        One sum per table, in the order of the edges.
     """
     size = values.shape[1] * values.shape[2]
     entries = graph.edge_table[:, None] * size + np.arange(size)
@@ -238,12 +198,12 @@ def tables_of_edges(graph, tables):
     graph : Graph
         The batch.
     tables : ndarray of shape (n_tables, n_states, n_states)
-        One table a table.
+        The tables.
 
     Returns
     -------
     values : ndarray of shape (n_edges, n_states, n_states)
-        One table an edge.
+        One table per edge.
     """
     return tables[graph.edge_table]
 
@@ -257,42 +217,42 @@ def sum_by_edge(graph, values):
     graph : Graph
         The batch.
     values : ndarray of shape (n_edges, n_states, n_states)
-        One table an edge.
+        One table per edge.
 
     Returns
     -------
     sums : ndarray of shape (n_edges,)
-        One sum an edge.
+        One sum per edge.
     """
     return values.sum(axis=(1, 2))
 
 
 @singledispatch
 def over_edges(graph, values):
-    """Give what edges have the layout of their marginals.
+    """Reshape one number per edge so that it can be combined with edge marginals.
 
     Parameters
     ----------
     graph : Graph
         The batch.
     values : ndarray of shape (n_edges,)
-        One number an edge.
+        One number per edge.
 
     Returns
     -------
     values : ndarray of shape (n_edges, 1, 1)
-        The same for all pairs of states.
+        The same number for all pairs of states.
     """
     return values[:, None, None]
 
 
 def sum_by_example(values, example, graph):
-    """Sum values over each example, in order, so that the sum does not depend on the packing.
+    """Sum values over each example, in an order that does not depend on the packing.
 
     Parameters
     ----------
     values : ndarray of shape (n,)
-        What to sum.
+        The values.
     example : ndarray of shape (n,)
         The example of each value.
     graph : Graph
@@ -301,7 +261,7 @@ def sum_by_example(values, example, graph):
     Returns
     -------
     sums : ndarray of shape (n_examples,)
-        One sum an example.
+        One sum per example.
     """
     sums = np.bincount(example, weights=values, minlength=graph.n_examples)
-    return sums.astype(np.float64)  # without values, NumPy counts in integers
+    return sums.astype(np.float64)  # without values, NumPy returns integers

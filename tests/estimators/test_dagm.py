@@ -166,7 +166,10 @@ def test_losses_of_marginals_go_through_the_inference(loss, seed):
 @pytest.mark.parametrize(
     "X, message",
     [
-        ([(np.zeros((3, 1)), [[0, 1], [1, 2], [2, 0]])], r"X\[0\]\[1\] has the cycle"),
+        (
+            [(np.zeros((3, 1)), [[0, 1], [1, 2], [2, 0]])],
+            r"X\[0\]\[1\] must have no cycle",
+        ),
         ([(np.zeros((2, 1)), [[0, 1], [1, 0]])], r"the cycle (0 -> 1 -> 0|1 -> 0 -> 1)"),
         ([(np.zeros((2, 1)), [[1, 1]])], "the cycle 1 -> 1"),
         ([(np.zeros((2, 1)), [[0, 1], [0, 1]])], r"X\[0\]\[1\]\[1\] is \[0, 1\]"),

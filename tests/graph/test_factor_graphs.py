@@ -1,4 +1,4 @@
-"""The layout of factors: what it promises, packed and taken apart, and what needs no inference."""
+"""Factor graphs: structure, packing, selection, and operations on potentials."""
 
 import numpy as np
 import pytest
@@ -24,17 +24,17 @@ CARDS = [2, 3, 2, 1]
 SCOPES = [[0, 1], [1, 2, 0], [2], [], [1, 0, 3]]
 
 
-def one(rng):
-    """A graph with factors of no to three nodes, and its tables as arrays."""
+def random_example(rng):
+    """Make a graph with factors of zero to three nodes, and its potentials as arrays."""
     graph = from_factors(CARDS, SCOPES)
     tables = [rng.normal(size=[CARDS[node] for node in scope]) for scope in SCOPES]
     unary = [rng.normal(size=card) for card in CARDS]
     return graph, tables, unary
 
 
-def test_scores_are_those_of_the_tables(seed):
+def test_score_sums_unary_potentials_and_table_entries(seed):
     rng = np.random.default_rng(seed)
-    examples = [one(rng), one(rng)]
+    examples = [random_example(rng), random_example(rng)]
     graph = pack([example[0] for example in examples])
     thetas = [factor_potentials(*example) for example in examples]
     theta = Potentials(*(np.concatenate(parts) for parts in zip(*thetas, strict=True)))
@@ -59,7 +59,7 @@ def test_scores_are_those_of_the_tables(seed):
     assert_array_equal(scaled(graph, statistics, np.array([1.0, 2.0])).tables, d_theta.tables)
 
 
-def test_examples_are_packed_and_taken_out_again():
+def test_select_inverts_pack():
     graph, other = from_factors(CARDS, SCOPES), from_factors([2, 2], [[1, 0]], shape=(1, 2), normalised=True)
     batch = pack([graph, other, graph])
     part, at = select(batch, np.array([True, False, True]))
@@ -74,7 +74,7 @@ def test_examples_are_packed_and_taken_out_again():
     assert without_edges(batch).sizes | {"node": 0, "example": 0} == dict.fromkeys(batch.sizes, 0)
 
 
-def test_pairs_are_factors_of_two_nodes(seed):
+def test_as_factors_gives_the_results_of_the_pairwise_graph(seed):
     rng = np.random.default_rng(seed)
     graph = pack([lattice(2, 3), lattice(1, 2)])
     theta = Potentials(rng.normal(size=(8, 3)), rng.normal(size=(graph.n_tables, 3, 3)))
@@ -95,17 +95,27 @@ def test_pairs_are_factors_of_two_nodes(seed):
 @pytest.mark.parametrize(
     "cards, scopes, options, message",
     [
-        ([2, 0], [], {}, r"cards\[1\] is 0"),
-        ([2, 2.5], [], {}, r"cards\[1\] is 2.5, expected a whole number"),
-        ([2] * 64, [range(64)], {}, r"scopes\[0\] has 64 nodes, a table of 2\*\*64 entries"),
-        ([2, 2], [[0], [0, 2]], {}, r"scopes\[1\] is \[0, 2\]"),
-        ([2, 2], [[0], [1, 1]], {}, r"scopes\[1\] is \[1, 1\]"),
-        ([2, 2], [[0], [0, 0.5]], {}, r"scopes\[1\] is \[0, 0.5\]"),
-        ([2, 3], [[0], [1]], {"edge_table": [0, 0]}, r"scopes\[1\] has the shape \[3\]"),
-        ([2, 2], [[0], [1]], {"edge_table": [0, 2]}, "edge_table names 3 tables"),
+        ([2, 0], [], {}, r"cards\[1\] must be .* got 0"),
+        ([2, 2.5], [], {}, r"cards\[1\] must be a whole number .* got 2.5"),
+        ([2] * 64, [range(64)], {}, r"scopes\[0\] must .* got 64 nodes with a table of 2\*\*64 entries"),
+        ([2, 2], [[0], [0, 2]], {}, r"scopes\[1\] must be different nodes below 2, got \[0, 2\]"),
+        ([2, 2], [[0], [1, 1]], {}, r"scopes\[1\] must be different nodes below 2, got \[1, 1\]"),
+        ([2, 2], [[0], [0, 0.5]], {}, r"scopes\[1\] must be different nodes below 2, got \[0, 0.5\]"),
+        (
+            [2, 3],
+            [[0], [1]],
+            {"edge_table": [0, 0]},
+            r"scopes\[1\] must have the shape \[2\] .* got \[3\]",
+        ),
+        (
+            [2, 2],
+            [[0], [1]],
+            {"edge_table": [0, 2]},
+            r"edge_table must name every table .* got \[0, 2\]",
+        ),
     ],
 )
-def test_bad_structure_is_refused(cards, scopes, options, message):
+def test_from_factors_refuses_bad_structure(cards, scopes, options, message):
     with pytest.raises(ValueError, match=message):
         from_factors(cards, scopes, **options)
 
@@ -113,13 +123,17 @@ def test_bad_structure_is_refused(cards, scopes, options, message):
 @pytest.mark.parametrize(
     "tables, unary, message",
     [
-        ([np.zeros(5)], None, r"tables\[0\] has shape \(5,\), but its nodes have \(2, 3\) states"),
-        ([np.zeros((3, 2))], None, r"tables\[0\] has shape \(3, 2\)"),
-        ([np.zeros((2, 3))] * 2, None, "tables holds 2 arrays, but the graph asks for 1"),
-        ([np.zeros((2, 3))], [[0.0]], "unary holds 1 arrays, but the graph asks for 2"),
-        ([np.zeros((2, 3))], [[0.0], [0.0, 1.0, 2.0]], r"unary\[0\] has shape \(1,\)"),
+        (
+            [np.zeros(5)],
+            None,
+            r"tables\[0\] must have the shape \(2, 3\) .* got \(5,\)",
+        ),
+        ([np.zeros((3, 2))], None, r"tables\[0\] must have .* got \(3, 2\)"),
+        ([np.zeros((2, 3))] * 2, None, "tables must hold 1 arrays, as the graph has, got 2"),
+        ([np.zeros((2, 3))], [[0.0]], "unary must hold 2 arrays, as the graph has, got 1"),
+        ([np.zeros((2, 3))], [[0.0], [0.0, 1.0, 2.0]], r"unary\[0\] must have .* got \(1,\)"),
     ],
 )
-def test_potentials_of_another_shape_are_refused(tables, unary, message):
+def test_factor_potentials_refuses_wrong_shapes(tables, unary, message):
     with pytest.raises(ValueError, match=message):
         factor_potentials(from_factors([2, 3], [[0, 1]]), tables, unary)

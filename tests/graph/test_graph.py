@@ -1,5 +1,8 @@
-"""Graphs and potentials: what the layout promises."""
+"""Pairwise graphs: structure, packing, and operations on potentials."""
 
+import gc
+import weakref
+from collections import OrderedDict
 from itertools import pairwise
 
 import numpy as np
@@ -8,14 +11,17 @@ import reference
 import zoo
 from numpy.testing import assert_array_equal
 
+# What the cache holds has no public name.
 from skcrf.graph import (
     Graph,
+    _graph_cache,
     augment,
     chain,
     clamp,
     from_edges,
     isolated,
     lattice,
+    mesh,
     pack,
     score,
     score_vjp,
@@ -124,7 +130,7 @@ def test_lattice_joins_neighbours(height, width, connectivity, tied):
 
 @pytest.mark.parametrize("connectivity", [4, 8])
 @pytest.mark.parametrize("height, width", [(1, 1), (1, 4), (4, 1), (2, 3), (3, 3), (4, 5)])
-def test_node_order_of_a_lattice_goes_colour_by_colour(height, width, connectivity):
+def test_node_order_of_lattice_goes_colour_by_colour(height, width, connectivity):
     graph = lattice(height, width, connectivity=connectivity)
     neighbours = {frozenset(edge) for edge in graph.edges.tolist()}
     runs, current = 1, []
@@ -135,7 +141,7 @@ def test_node_order_of_a_lattice_goes_colour_by_colour(height, width, connectivi
     assert runs <= (2 if connectivity == 4 else 4)
 
 
-def test_sweeps_of_a_lattice_are_sequential():
+def test_lattice_sweeps_send_messages_in_sequence():
     """A message along a row is sent after the one before it, to the right, then to the left."""
     graph = lattice(2, 4)
     place = np.argsort(graph.schedule)
@@ -151,7 +157,7 @@ def test_sweeps_of_a_lattice_are_sequential():
                 assert max(place[2 * e], place[2 * e + 1]) < min(place[2 * f], place[2 * f + 1])
 
 
-def test_chain_and_edges_given_in_any_direction():
+def test_chain_and_from_edges_keep_edges_as_given():
     assert_array_equal(chain(4).edges, [(0, 1), (1, 2), (2, 3)])
     assert chain(4).n_tables == 1
     assert chain(4, tied=False).n_tables == 3
@@ -163,20 +169,20 @@ def test_chain_and_edges_given_in_any_direction():
     assert_array_equal(from_edges(4, edges, tied=True).edge_table, [0, 0, 0])
 
 
-def test_messages_of_a_chain_go_up_and_come_back():
-    """From low nodes to high ones and back: one iteration brings a chain's news everywhere."""
+def test_chain_schedule_goes_forth_and_back():
+    """One iteration passes information from every node of a chain to every other."""
     graph = chain(5)
     assert_array_equal(graph.schedule, [1, 3, 5, 7, 6, 4, 2, 0])
 
 
 @pytest.mark.parametrize("edge", [[0, 3], [-1, 0], [1, 1]])
-def test_edges_must_join_two_nodes(edge):
-    with pytest.raises(ValueError, match=r"edges\[1\] is .* expected two different nodes below 3"):
+def test_from_edges_refuses_edges_that_do_not_join_two_nodes(edge):
+    with pytest.raises(ValueError, match=r"edges\[1\] must be two different nodes below 3, got \["):
         from_edges(3, [[0, 1], edge])
 
 
 @every_batch
-def test_pack_is_concatenation(graph, seed):
+def test_pack_concatenates_graphs(graph, seed):
     theta = zoo.normal(graph, 2, np.random.default_rng(seed))
     singles = [one for one, _ in zoo.split(graph, theta)]
     again = pack(singles)
@@ -187,7 +193,7 @@ def test_pack_is_concatenation(graph, seed):
         assert one.n_examples == 1
 
 
-def test_pack_of_one_and_of_batches():
+def test_pack_accepts_batches():
     parts = [zoo.SINGLES["cycle"], zoo.SINGLES["single"], zoo.SINGLES["lattice_2x3"], zoo.SINGLES["tree"]]
     flat = pack(parts)
     assert flat.n_examples == 4
@@ -196,7 +202,7 @@ def test_pack_of_one_and_of_batches():
             assert_array_equal(found, expected, err_msg=name)
 
 
-def test_isolated_and_without_edges():
+def test_isolated_and_without_edges_have_no_edges():
     graph = isolated(4)
     assert (graph.n_examples, graph.n_nodes, graph.n_edges, graph.n_tables) == (4, 4, 0, 0)
     assert_array_equal(graph.node_ptr, np.arange(5))
@@ -239,7 +245,7 @@ def test_clamp_leaves_one_state_at_labelled_nodes(graph, seed):
 
 
 @every_graph
-def test_clamped_log_z_is_the_log_probability_of_the_labels(graph, seed):
+def test_log_z_difference_of_clamping_is_the_log_probability_of_the_labels(graph, seed):
     rng = np.random.default_rng(seed)
     theta = zoo.normal(graph, 2, rng)
     y = zoo.labels(graph, 2, rng, hidden=0.5)
@@ -283,7 +289,7 @@ def test_score_vjp_counts_the_pairs_of_a_configuration(graph, seed):
 
 
 @every_batch
-def test_sum_by_example(graph, seed):
+def test_sum_by_example_adds_values_of_each_example(graph, seed):
     rng = np.random.default_rng(seed)
     for ptr, example in [(graph.node_ptr, graph.node_example), (graph.edge_ptr, graph.edge_example)]:
         values = rng.normal(size=ptr[-1])
@@ -294,11 +300,11 @@ def test_sum_by_example(graph, seed):
         np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-12)
 
 
-# Spanning trees of a graph, which TRW draws its weights from
+# Edge weights of TRW: distributions over spanning trees
 
 
 @every_graph
-def test_weights_are_a_distribution_over_spanning_trees(graph):
+def test_trw_weights_are_a_distribution_over_spanning_trees(graph):
     rho = spanning_tree_weights(graph)
     assert rho.shape == (graph.n_edges,)
     assert (rho > 0).all()
@@ -312,13 +318,13 @@ def test_weights_are_a_distribution_over_spanning_trees(graph):
 
 @pytest.mark.parametrize("connectivity", [4, 8])
 @pytest.mark.parametrize("height, width", [(3, 3), (2, 4), (4, 2), (1, 5), (5, 1)])
-def test_weights_of_lattices_are_a_distribution_over_spanning_trees(height, width, connectivity):
+def test_trw_weights_of_lattices_are_a_distribution_over_spanning_trees(height, width, connectivity):
     graph = lattice(height, width, connectivity=connectivity)
     part = reference.parts(graph, zoo.constant(graph, 2, None))[0]
     assert reference.tree_distribution_slack(part, spanning_tree_weights(graph)) < 1e-12
 
 
-def test_weights_of_random_graphs_are_a_distribution_over_spanning_trees(seed):
+def test_trw_weights_of_random_graphs_are_a_distribution_over_spanning_trees(seed):
     rng = np.random.default_rng(seed)
     for _ in range(20):
         pairs = [(i, j) for i in range(6) for j in range(6) if i != j and rng.random() < 0.25]
@@ -327,9 +333,61 @@ def test_weights_of_random_graphs_are_a_distribution_over_spanning_trees(seed):
         assert reference.tree_distribution_slack(part, spanning_tree_weights(graph)) < 1e-12
 
 
-def test_the_polytope_check_can_fail():
+def test_check_of_tree_distributions_can_fail():
     part = reference.parts(zoo.SINGLES["cycle"], zoo.constant(zoo.SINGLES["cycle"], 2, None))[0]
     assert reference.tree_distribution_slack(part, [0.75] * 4) < 1e-12
     assert reference.tree_distribution_slack(part, [1.0] * 4) > 0.5
     assert reference.tree_distribution_slack(part, [0.5] * 4) > 0.5
     assert reference.tree_distribution_slack(part, [1.2, 0.6, 0.6, 0.6]) > 0.1
+
+
+# Shared graphs
+
+
+@pytest.fixture
+def empty_cache(monkeypatch):
+    """Start without cached graphs, and keep few of them."""
+    monkeypatch.setattr(_graph_cache._Cache, "recent", OrderedDict())
+    monkeypatch.setattr(_graph_cache._Cache, "n_nodes", 0)
+    monkeypatch.setattr(_graph_cache, "_LARGEST", 100)
+    monkeypatch.setattr(_graph_cache, "_TOTAL", 300)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda n: lattice(n, 7),
+        lambda n: lattice(n, 7, connectivity=8, tied=False),
+        lambda n: mesh(n, 7, ["left", "above"]),
+        chain,
+    ],
+    ids=["lattice", "diagonal lattice", "mesh", "chain"],
+)
+def test_graphs_of_one_size_share_their_arrays(empty_cache, make):
+    for n in (9, 200):  # kept without users, or not
+        first, second = make(n), make(n)
+        assert all(one is other for one, other in zip(first, second, strict=True))
+        assert all(one is not other for one, other in zip(first, make(n + 1), strict=True))
+
+
+def test_different_arguments_give_different_graphs(empty_cache):
+    assert lattice(3, 4).n_tables == 2
+    assert lattice(3, 4, tied=False).n_tables == 17
+    assert lattice(3, 4, connectivity=8).n_tables == 4
+    assert mesh(3, 4, ["above"]).n_edges == 8
+    assert chain(4, tied=False).n_tables == 3
+    assert chain(4).n_tables == 1
+
+
+def test_large_graphs_are_freed_after_their_last_use(empty_cache):
+    edges = weakref.ref(lattice(30, 40).edges)
+    gc.collect()
+    assert edges() is None
+
+
+def test_few_small_graphs_are_kept(empty_cache):
+    graphs = [weakref.ref(lattice(3, n).edges) for n in range(1, 30)]
+    gc.collect()
+    kept = [reference() is not None for reference in graphs]
+    assert kept[-1] and not kept[0]
+    assert sum(3 * n + 32 for n, is_kept in enumerate(kept, 1) if is_kept) <= 300

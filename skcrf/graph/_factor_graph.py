@@ -1,13 +1,13 @@
-"""The second layout: factors of any number of nodes, and a cardinality for each node.
+"""Factor graphs: factors of any number of nodes, and any number of states per node.
 
-What is an edge of two nodes in `Graph` is a factor here, and has the same names: `edge_ptr` says where the
-factors of an example start, `edge_table` which table a factor uses. A *link* joins a factor to one of its
-nodes; message ``l`` is the one that link ``l`` carries from the factor to the node. An edge of `Graph` is a
-factor with the links ``2 e`` and ``2 e + 1``.
+Names are those of `Graph`, with a factor in the place of an edge: `edge_ptr` is the start of the factors of
+each example, `edge_table` the table of each factor. A *link* joins a factor to one of its nodes; message
+``l`` goes along link ``l`` from the factor to the node. An edge ``e`` of `Graph` is a factor with the links
+``2 e`` and ``2 e + 1``.
 
-Potentials have flat tables: entry by entry, the state of the last node of a factor changing fastest. Unary
-potentials have a column for each state of the largest cardinality, -inf where a node has no such state. The
-marginals of factors are flat, like tables.
+Tables of potentials are flat: the state of the last node of a factor changes fastest. Unary potentials have
+one column per state of the largest number of states, and -inf where a node has no such state. The marginals
+of factors are flat, like tables.
 """
 
 from typing import NamedTuple
@@ -15,37 +15,37 @@ from typing import NamedTuple
 import numpy as np
 
 from skcrf.graph._packing import canonical_graph, owner
-from skcrf.graph._structure import Graph, untied, without_edges
+from skcrf.graph._pairwise_graph import Graph, untied, without_edges
 
-# log2 of the entries of a table, at most: more would not be held by any memory.
-_MOST = 40
+# Largest log2 of the number of entries of a table: no memory holds more.
+_MOST_LOG2_ENTRIES = 40
 
 
 class FactorGraph(NamedTuple):
-    """The structure of a batch of fields with factors: index arrays only, all int64 and C-ordered.
+    """Structure of a batch of fields with factors: index arrays, all int64 and C-ordered.
 
     Attributes
     ----------
     cards : ndarray of shape (n_nodes,)
         Number of states of each node.
     scope_ptr : ndarray of shape (n_edges + 1,)
-        Where the links of each factor start.
+        Start of the links of each factor.
     scope : ndarray of shape (n_links,)
-        The node of each link; those of a factor follow one another, in the order of the axes of its table.
+        The node of each link; links of a factor are contiguous, in the order of the axes of its table.
     stride : ndarray of shape (n_links,)
-        How far apart entries of the factor's table stand that differ by one in the state of that node.
+        Distance in the factor's table between entries that differ by one in the state of that node.
     node_ptr, edge_ptr, table_ptr : ndarray of shape (n_examples + 1,)
-        Where the nodes, factors and tables of each example start.
+        Start of the nodes, factors and tables of each example.
     edge_table : ndarray of shape (n_edges,)
-        Which table a factor uses. Factors may share one, never across examples.
+        Table of each factor. Factors may share a table, but never across examples.
     entry_ptr : ndarray of shape (n_tables + 1,)
-        Where the entries of each table start.
+        Start of the entries of each table.
     belief_ptr : ndarray of shape (n_edges + 1,)
-        Where the marginals of each factor start, in an array of those of all factors.
+        Start of the marginals of each factor, in the array of all factor marginals.
     table_group : ndarray of shape (n_tables,)
-        The kind of factor a table is for.
+        Group of the factors that use a table.
     incident_ptr : ndarray of shape (n_nodes + 1,)
-        Where the entries of each node start in `incident`.
+        Start of the entries of each node in `incident`.
     incident : ndarray of shape (n_links,)
         The links at each node.
     schedule : ndarray of shape (n_links,)
@@ -53,9 +53,9 @@ class FactorGraph(NamedTuple):
     node_order : ndarray of shape (n_nodes,)
         The order of the nodes in one iteration over nodes.
     shapes : ndarray of shape (n_examples, 2)
-        Height and width where the nodes are the pixels of an image, else zeros.
+        Height and width if the nodes are the pixels of an image, else zeros.
     normalised : ndarray of shape (n_examples,)
-        1 where the tables are conditional distributions of a directed model, so that log_z is known to be 0.
+        1 where the tables are conditional distributions of a directed model, so that log_z is 0.
     """
 
     cards: np.ndarray
@@ -107,17 +107,17 @@ class FactorGraph(NamedTuple):
 
     @property
     def entry_rows(self):
-        """ndarray of shape (n_examples + 1,): where the tables of each example start in potentials."""
+        """ndarray of shape (n_examples + 1,): start of the tables of each example in potentials."""
         return self.entry_ptr[self.table_ptr]
 
     @property
     def belief_rows(self):
-        """ndarray of shape (n_examples + 1,): where those of each example start in marginals of factors."""
+        """ndarray of shape (n_examples + 1,): start of the factors of each example in factor marginals."""
         return self.belief_ptr[self.edge_ptr]
 
     @property
     def sizes(self):
-        """Dict: how many there are of everything."""
+        """Dict: the number of items of each kind."""
         return {
             "example": self.n_examples,
             "node": self.n_nodes,
@@ -130,7 +130,7 @@ class FactorGraph(NamedTuple):
 
     @property
     def examples_of(self):
-        """Dict: the example that each thing belongs to."""
+        """Dict: the example of each item, by kind of item."""
         edges, tables = self.edge_example, self.table_example
         return {
             "example": np.arange(self.n_examples),
@@ -151,14 +151,14 @@ def from_factors(cards, scopes, *, edge_table=None, table_group=None, shape=(0, 
     cards : array-like of shape (n_nodes,)
         Number of states of each node.
     scopes : sequence of array-like
-        The nodes of each factor, all different, in the order of the axes of its table. A factor may have no
-        node: its table is one number.
+        The nodes of each factor, all different, in the order of the axes of its table. The table of a factor
+        without nodes is one number.
     edge_table : array-like of shape (n_edges,), default=None
-        Which table a factor uses; None for one each.
+        Table of each factor; None for one table per factor.
     table_group : array-like of shape (n_tables,), default=None
-        The kind of factor a table is for; None for one kind.
+        Group of the factors that use a table; None for a single group.
     shape : tuple, default=(0, 0)
-        Height and width where the nodes are the pixels of an image.
+        Height and width if the nodes are the pixels of an image.
     normalised : bool, default=False
         Whether the tables are the conditional distributions of a directed model.
 
@@ -167,7 +167,7 @@ def from_factors(cards, scopes, *, edge_table=None, table_group=None, shape=(0, 
     graph : FactorGraph
         The graph. Messages run from low nodes to high ones, then back.
     """
-    cards = _whole(cards)
+    cards = _check_cards(cards)
     lengths = np.array([len(scope) for scope in scopes], dtype=np.int64)
     scope_ptr = np.concatenate([[0], np.cumsum(lengths)])
     scope = np.concatenate([np.zeros(0), *scopes])
@@ -203,19 +203,17 @@ def from_factors(cards, scopes, *, edge_table=None, table_group=None, shape=(0, 
     )
 
 
-def _whole(cards):
+def _check_cards(cards):
     given = np.asarray(cards).reshape(-1)
     whole = given.astype(np.int64)
-    if (whole != given).any():
-        node = int(np.argmax(whole != given))
-        raise ValueError(f"cards[{node}] is {given[node]}, expected a whole number of states.")
+    bad = (whole != given) | (whole < 1)
+    if bad.any():
+        node = int(np.argmax(bad))
+        raise ValueError(f"cards[{node}] must be a whole number of at least one state, got {given[node]}.")
     return whole
 
 
 def _check_scopes(cards, scope, scope_ptr):
-    if (cards < 1).any():
-        node = int(np.argmax(cards < 1))
-        raise ValueError(f"cards[{node}] is {cards[node]}, expected at least one state.")
     factor = owner(scope_ptr)
     outside = ~((scope >= 0) & (scope < len(cards)) & (scope == np.floor(scope)))
     repeated = np.zeros(len(scope), dtype=bool)
@@ -226,60 +224,64 @@ def _check_scopes(cards, scope, scope_ptr):
     if bad.any():
         f = int(factor[np.argmax(bad)])
         nodes = [node if node % 1 else int(node) for node in scope[scope_ptr[f] : scope_ptr[f + 1]].tolist()]
-        raise ValueError(f"scopes[{f}] is {nodes}, expected different nodes below {len(cards)}.")
+        raise ValueError(f"scopes[{f}] must be different nodes below {len(cards)}, got {nodes}.")
 
 
 def _check_sizes(cards, scope_ptr):
-    """Refuse tables whose entries cannot be counted."""
+    """Raise an error for tables that no memory holds."""
     total = np.concatenate([[0.0], np.cumsum(np.log2(cards))])
     log_sizes = total[scope_ptr[1:]] - total[scope_ptr[:-1]]
-    if (log_sizes > _MOST).any():
+    if (log_sizes > _MOST_LOG2_ENTRIES).any():
         f = int(np.argmax(log_sizes))
         n_nodes = scope_ptr[f + 1] - scope_ptr[f]
         raise ValueError(
-            f"scopes[{f}] has {n_nodes} nodes, a table of 2**{log_sizes[f]:.4g} entries: expected at most "
-            f"2**{_MOST}."
+            f"scopes[{f}] must have a table of at most 2**{_MOST_LOG2_ENTRIES} entries, got {n_nodes} nodes "
+            f"with a table of 2**{log_sizes[f]:.4g} entries."
         )
 
 
 def _strides(cards, scope_ptr):
-    """How far apart entries stand that differ in the state of a link, and how many entries a factor has."""
+    """Compute the stride of each link in the table of its factor, and the size of each table."""
     stride, sizes = np.ones(len(cards), dtype=np.int64), np.ones(len(scope_ptr) - 1, dtype=np.int64)
     lengths = np.diff(scope_ptr)
-    for place in range(1, int(lengths.max(initial=0)) + 1):  # from the last axis of each factor to its first
-        factors = np.flatnonzero(lengths >= place)
-        links = scope_ptr[factors + 1] - place
+    for axis in range(1, int(lengths.max(initial=0)) + 1):  # counted from the last axis of each factor
+        factors = np.flatnonzero(lengths >= axis)
+        links = scope_ptr[factors + 1] - axis
         stride[links] = sizes[factors]
         sizes[factors] *= cards[links]
     return stride, sizes
 
 
 def _check_tables(edge_table, n_tables, cards, scope_ptr):
-    """Refuse factors that share a table and differ in its shape."""
+    """Raise an error if factors share a table but differ in shape."""
     if len(np.unique(edge_table)) != n_tables or edge_table.min(initial=0) < 0:
-        raise ValueError(f"edge_table names {n_tables} tables, but not every one of them.")
+        raise ValueError(
+            f"edge_table must name every table below {n_tables}, got {np.unique(edge_table).tolist()}."
+        )
     first = {}
     for factor, table in enumerate(edge_table.tolist()) if n_tables < len(edge_table) else ():
         shape = cards[scope_ptr[factor] : scope_ptr[factor + 1]].tolist()
         if first.setdefault(table, shape) != shape:
-            raise ValueError(f"scopes[{factor}] has the shape {shape}, but its table has {first[table]}.")
+            raise ValueError(
+                f"scopes[{factor}] must have the shape {first[table]} of its table, got {shape}."
+            )
 
 
 def _sweeps(scope, scope_ptr):
-    """Order the messages: to all nodes of a factor but its lowest, along rising nodes, then back to that."""
+    """Order the messages: along rising nodes to all but the lowest of each factor, then back to these."""
     factor = owner(scope_ptr)
     lowest, highest = np.zeros(len(scope_ptr) - 1, np.int64), np.zeros(len(scope_ptr) - 1, np.int64)
-    some = np.flatnonzero(np.diff(scope_ptr))
-    if len(some):
-        lowest[some] = np.minimum.reduceat(scope, scope_ptr[some])
-        highest[some] = np.maximum.reduceat(scope, scope_ptr[some])
+    with_nodes = np.flatnonzero(np.diff(scope_ptr))
+    if len(with_nodes):
+        lowest[with_nodes] = np.minimum.reduceat(scope, scope_ptr[with_nodes])
+        highest[with_nodes] = np.maximum.reduceat(scope, scope_ptr[with_nodes])
     order = np.lexsort((scope, highest[factor], lowest[factor]))
     back = (scope == lowest[factor])[order]
     return np.concatenate([order[~back], order[back][::-1]])
 
 
 def as_factors(graph, n_states):
-    """Show a pairwise graph in the layout of factors: its edges are factors of two nodes.
+    """Convert a pairwise graph to a factor graph, with edges as factors of two nodes.
 
     Parameters
     ----------
@@ -291,7 +293,7 @@ def as_factors(graph, n_states):
     Returns
     -------
     graph : FactorGraph
-        The same batch; potentials have their tables flattened.
+        The same batch, for potentials with flat tables.
     """
     n_edges, n_tables, size = graph.n_edges, graph.n_tables, n_states**2
     return canonical_graph(

@@ -1,41 +1,41 @@
-"""The structure of graphs, and how they are made and packed.
+"""Pairwise graphs: the structure of batches of fields whose factors are edges.
 
-A batch is *one* graph with several parts, the examples. Nodes, edges and tables of an example are
-contiguous (`node_ptr`, `edge_ptr`, `table_ptr`), so what is computed for an example does not depend
-on which others it was packed with.
+A batch is *one* graph that contains several examples. Nodes, edges and tables of an example are contiguous
+(`node_ptr`, `edge_ptr`, `table_ptr`), so results for an example do not depend on the rest of its batch.
 """
 
-from functools import lru_cache, singledispatch
+from functools import singledispatch
 from typing import NamedTuple
 
 import numpy as np
 
+from skcrf.graph._graph_cache import shared
 from skcrf.graph._packing import canonical_graph, owner
 
 
 class Graph(NamedTuple):
-    """The structure of a batch of pairwise fields: index arrays only, all int64 and C-ordered.
+    """Structure of a batch of pairwise fields: index arrays, all int64 and C-ordered.
 
-    Message ``2 * e + s`` is the one that edge ``e`` sends to its end ``edges[e, s]``.
+    Edge ``e`` sends message ``2 * e + s`` to its end ``edges[e, s]``.
 
     Attributes
     ----------
     edges : ndarray of shape (n_edges, 2)
         The two nodes of each edge; the rows of a table belong to the first.
     node_ptr, edge_ptr, table_ptr : ndarray of shape (n_examples + 1,)
-        Where the nodes, edges and tables of each example start.
+        Start of the nodes, edges and tables of each example.
     edge_table : ndarray of shape (n_edges,)
-        Which table an edge uses. Edges may share one, never across examples.
+        Table of each edge. Edges may share a table, but never across examples.
     table_group : ndarray of shape (n_tables,)
-        The kind of edge a table is for (on a lattice: its direction); each has its own weights.
+        Group of the edges that use a table (on a lattice: their direction); each group has its own weights.
     incident_ptr : ndarray of shape (n_nodes + 1,)
-        Where the entries of each node start in `incident`.
+        Start of the entries of each node in `incident`.
     incident : ndarray of shape (2 * n_edges,)
         The messages that arrive at each node.
     schedule : ndarray of shape (2 * n_edges,)
         The order of the messages in one iteration; those of an example are contiguous.
     node_order : ndarray of shape (n_nodes,)
-        The order of the nodes in one iteration over nodes; on a lattice colour by colour.
+        The order of the nodes in one iteration over nodes; on a lattice, colour by colour.
     shapes : ndarray of shape (n_examples, 2)
         Height and width of the lattices, zeros for other graphs.
     """
@@ -69,7 +69,7 @@ class Graph(NamedTuple):
 
     @property
     def sizes(self):
-        """Dict: how many there are of everything; each edge has two links, one to each end."""
+        """Dict: the number of items of each kind; an edge has two links, one to each end."""
         n_edges, n_tables = self.n_edges, self.n_tables
         return {
             "example": self.n_examples,
@@ -83,7 +83,7 @@ class Graph(NamedTuple):
 
     @property
     def examples_of(self):
-        """Dict: the example that each thing belongs to."""
+        """Dict: the example of each item, by kind of item."""
         edges, tables = self.edge_example, self.table_example
         return {
             "example": np.arange(self.n_examples),
@@ -97,7 +97,7 @@ class Graph(NamedTuple):
 
     @property
     def n_examples(self):
-        """Number of parts."""
+        """Number of examples."""
         return len(self.node_ptr) - 1
 
     @property
@@ -117,46 +117,46 @@ class Graph(NamedTuple):
 
     @property
     def normalised(self):
-        """ndarray of shape (n_examples,): zeros, as tables of edges are no conditional distributions."""
+        """ndarray of shape (n_examples,): zeros, as tables of edges are not conditional distributions."""
         return np.zeros(self.n_examples, dtype=np.int64)
 
     @property
     def entry_rows(self):
-        """ndarray of shape (n_examples + 1,): where the tables of each example start in potentials."""
+        """ndarray of shape (n_examples + 1,): start of the tables of each example in potentials."""
         return self.table_ptr
 
     @property
     def belief_rows(self):
-        """ndarray of shape (n_examples + 1,): where those of each example start in marginals of edges."""
+        """ndarray of shape (n_examples + 1,): start of the edges of each example in edge marginals."""
         return self.edge_ptr
 
     @property
     def node_example(self):
-        """ndarray of shape (n_nodes,): the example a node belongs to."""
+        """ndarray of shape (n_nodes,): the example of each node."""
         return owner(self.node_ptr)
 
     @property
     def edge_example(self):
-        """ndarray of shape (n_edges,): the example an edge belongs to."""
+        """ndarray of shape (n_edges,): the example of each edge."""
         return owner(self.edge_ptr)
 
     @property
     def table_example(self):
-        """ndarray of shape (n_tables,): the example a table belongs to."""
+        """ndarray of shape (n_tables,): the example of each table."""
         return owner(self.table_ptr)
 
 
-def _single(n_nodes, edges, *, forward, tied_groups=None, node_order=None, shape=(0, 0)):
+def single_graph(n_nodes, edges, *, forward, tied_groups=None, node_order=None, shape=(0, 0)):
     """Build the graph of one example.
 
-    `forward` lists the messages of one half of each sweep, a list of arrays: a sweep sends them in
-    order, then the opposite messages in the opposite order. `tied_groups` is the group of each edge
-    when edges of a group share a table, None for a table an edge.
+    `forward` lists the messages of one half of each sweep, a list of arrays: a sweep sends them in order,
+    then the opposite messages in the opposite order. `tied_groups` is the group of each edge if the edges of
+    a group share a table; None for one table per edge.
     """
     edges = np.ascontiguousarray(edges, dtype=np.int64).reshape(-1, 2)
     n_edges = len(edges)
     arrivals = edges.ravel()  # entry 2 e + s is where message 2 e + s arrives
-    schedule = [part for sweep in forward for part in (sweep, (sweep ^ 1)[::-1])]
+    schedule = [half for sweep in forward for half in (sweep, (sweep ^ 1)[::-1])]
     if tied_groups is None:
         edge_table, table_group = np.arange(n_edges), np.zeros(n_edges)
     else:
@@ -178,87 +178,6 @@ def _single(n_nodes, edges, *, forward, tied_groups=None, node_order=None, shape
     )
 
 
-# The neighbours of a pixel that make its edges, (down, right), by connectivity. Their order is the
-# order of the sweeps: right and left, down and up, then the diagonals.
-OFFSETS = {4: [(0, 1), (1, 0)], 8: [(0, 1), (1, 0), (1, 1), (1, -1)]}
-#: What a pixel is to such a neighbour: its parent in a Markov mesh. All of them come earlier, line by line.
-PARENTS = {"left": (0, 1), "above": (1, 0), "above_left": (1, 1), "above_right": (1, -1)}
-
-
-def lattice(height, width, connectivity=4, tied=True):
-    """Make the lattice of a `height` x `width` image; pixel (r, c) is node ``r * width + c``.
-
-    Parameters
-    ----------
-    height, width : int
-        Size of the image.
-    connectivity : {4, 8}, default=4
-        Neighbours of a pixel.
-    tied : bool, default=True
-        Whether all edges of a direction share one table.
-
-    Returns
-    -------
-    graph : Graph
-        The graph, with edges grouped by direction. Small ones are shared between calls: they are not to be
-        written to.
-    """
-    make = _small_lattice if height * width <= _SMALL else _lattice
-    return make(height, width, tuple(OFFSETS[connectivity]), tied)
-
-
-def mesh(height, width, parents, tied=True):
-    """Make the Markov mesh of an image: a directed lattice, whose edges lead from parents to children.
-
-    Parameters
-    ----------
-    height, width : int
-        Size of the image.
-    parents : sequence of {"left", "above", "above_left", "above_right"}
-        The neighbours of a pixel that are its parents, which makes a group of edges each.
-    tied : bool, default=True
-        Whether all edges of a direction share one table.
-
-    Returns
-    -------
-    graph : Graph
-        The graph, as `lattice` makes it.
-    """
-    return _lattice(height, width, [PARENTS[parent] for parent in parents], tied)
-
-
-def _lattice(height, width, offsets, tied):
-    node = np.arange(height * width).reshape(height, width)
-    edges, groups, forward, n_edges = [], [], [], 0
-    for group, (down, right) in enumerate(offsets):
-        first = node[: height - down, max(0, -right) : width - max(0, right)].ravel()
-        edges.append(np.stack([first, first + down * width + right], axis=1))
-        groups.append(np.full(len(first), group))
-        forward.append(2 * np.arange(n_edges, n_edges + len(first)) + 1)
-        n_edges += len(first)
-    row, column = np.divmod(node.ravel(), width)
-    # No two neighbours have one colour, so that the nodes of a colour may be visited at once.
-    straight = all(0 in offset for offset in offsets)
-    colour = (row + column) % 2 if straight else 2 * (row % 2) + column % 2
-    groups = np.concatenate(groups)
-    graph = _single(
-        height * width,
-        np.concatenate(edges),
-        forward=forward,
-        tied_groups=groups if tied else None,
-        node_order=np.argsort(colour, kind="stable"),
-        shape=(height, width),
-    )
-    if not tied:
-        graph = graph._replace(table_group=np.ascontiguousarray(groups, dtype=np.int64))
-    return graph
-
-
-# Images of one size come again and again, and their graph is much larger than they are.
-_SMALL = 2**17
-_small_lattice = lru_cache(maxsize=4)(_lattice)
-
-
 def chain(length, tied=True):
     """Make a chain: node i is joined to node i + 1.
 
@@ -272,8 +191,13 @@ def chain(length, tied=True):
     Returns
     -------
     graph : Graph
-        The graph.
+        The graph. Calls share its arrays, so do not write to them.
     """
+    return _chain(length, tied)
+
+
+@shared(Graph)
+def _chain(length, tied):
     first = np.arange(length - 1)
     return from_edges(length, np.stack([first, first + 1], axis=1), tied=tied)
 
@@ -299,10 +223,10 @@ def from_edges(n_nodes, edges, tied=False):
     bad = ((edges < 0) | (edges >= n_nodes)).any(axis=1) | (edges[:, 0] == edges[:, 1])
     if bad.any():
         e = int(np.argmax(bad))
-        raise ValueError(f"edges[{e}] is {edges[e].tolist()}, expected two different nodes below {n_nodes}.")
+        raise ValueError(f"edges[{e}] must be two different nodes below {n_nodes}, got {edges[e].tolist()}.")
     low_first = np.lexsort((edges.max(axis=1), edges.min(axis=1)))
     towards_high = (edges[:, 1] > edges[:, 0]).astype(np.int64)
-    return _single(
+    return single_graph(
         n_nodes,
         edges,
         forward=[(2 * np.arange(len(edges)) + towards_high)[low_first]],
@@ -311,7 +235,7 @@ def from_edges(n_nodes, edges, tied=False):
 
 
 def isolated(n_examples):
-    """Make a batch of `n_examples` fields of one node each, and no edge.
+    """Make a batch of `n_examples` fields of one node each, without edges.
 
     Parameters
     ----------
@@ -344,15 +268,18 @@ def untied(graph):
     Returns
     -------
     graph : Graph
-        The same, for potentials whose tables are as `tables_of_edges` repeats them.
+        The same graph, for potentials whose tables are repeated by `tables_of_edges`.
     """
-    own = {"table_ptr": graph.edge_ptr, "edge_table": np.arange(graph.n_edges)}
-    return graph._replace(table_group=graph.table_group[graph.edge_table], **own)
+    return graph._replace(
+        table_ptr=graph.edge_ptr,
+        edge_table=np.arange(graph.n_edges),
+        table_group=graph.table_group[graph.edge_table],
+    )
 
 
 @singledispatch
 def without_edges(graph):
-    """Drop the edges: the graph of the independent model.
+    """Remove all edges, which gives the graph of the independent model.
 
     Parameters
     ----------
@@ -362,7 +289,7 @@ def without_edges(graph):
     Returns
     -------
     graph : Graph
-        The same examples and nodes, no edges and no tables.
+        The same examples and nodes, without edges and tables.
     """
     none = np.zeros(0, dtype=np.int64)
     no_ptr = np.zeros_like(graph.node_ptr)
