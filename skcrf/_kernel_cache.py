@@ -39,6 +39,19 @@ class KernelCache(FunctionCache):
             spec = getattr(sys.modules.get(function.__module__), "__spec__", None)  # a new one after a reload
             self._cache_file._source_stamp = _digest(function.__module__, path, id(spec))
 
+    def load_overload(self, sig, target_context):
+        """Load the code compiled for a signature; None if there is none."""
+        try:
+            return super().load_overload(sig, target_context)
+        except (ImportError, AttributeError):
+            # numba reads the signatures before the stamp, and one of a former version of the package may name
+            # a class that has been moved since.
+            try:
+                self.flush()
+            except OSError:  # read-only
+                self.disable()
+            return None
+
     def _index_key(self, sig, codegen):
         # numba compares named tuples by class and types, but compiled code reads their fields by position.
         return (*super()._index_key(sig, codegen), _field_names(getattr(sig, "args", sig)))

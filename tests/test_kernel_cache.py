@@ -87,13 +87,13 @@ def edit(file, before, after):
     file.write_text(text.replace(before, after))
 
 
-def imported_anew(package):
+def imported_anew(package, structure="structure"):
     """Import the package as a new process would; return the result of its kernel, cache hits and misses."""
     for name in [name for name in sys.modules if name.split(".")[0] == package.name]:
         del sys.modules[name]
     importlib.invalidate_caches()
     run = importlib.import_module(f"{package.name}.caller").run
-    result = run(importlib.import_module(f"{package.name}.structure").Pair(a=1.0, b=2.0))
+    result = run(importlib.import_module(f"{package.name}.{structure}").Pair(a=1.0, b=2.0))
     return result, sum(run.stats.cache_hits.values()), sum(run.stats.cache_misses.values())
 
 
@@ -128,6 +128,13 @@ def test_edit_in_another_file_is_noticed(package, file, before, after, result):
     edit(package / file, before, after)
     assert imported_anew(package) == (result, 0, 1)
     assert imported_anew(package) == (result, 1, 0)
+
+
+def test_module_of_an_argument_may_be_renamed(package):
+    assert imported_anew(package) == (41.0, 0, 1)
+    (package / "structure.py").rename(package / "records.py")
+    assert imported_anew(package, structure="records") == (41.0, 0, 1)
+    assert imported_anew(package, structure="records") == (41.0, 1, 0)
 
 
 def test_edit_of_an_unrelated_file_keeps_the_cache(package):
