@@ -153,9 +153,7 @@ def compare(errors, decoding, ours, others):
     difference = (errors[one][:, column] - errors[other][:, column]).mean(axis=1)
     mean, n_draws = difference.mean(), len(difference)
     error = difference.std(ddof=1) / np.sqrt(n_draws) if n_draws > 1 else np.nan
-    result = (
-        "yes" if mean < -2 * error else "NO" if mean > 2 * error else "within two standard errors"
-    )
+    result = "yes" if mean < -2 * error else "NO" if mean > 2 * error else "within two standard errors"
     return f"{decoding}: {one} - {other} = {mean:+.3f} ± {error:.3f}: {result}"
 
 
