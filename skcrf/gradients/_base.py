@@ -31,6 +31,7 @@ class BaseGradient(BaseInference):
 
     exact_on = property(attrgetter("inference_.exact_on"))
     bound = property(attrgetter("inference_.bound"))
+    is_random = property(attrgetter("inference_.is_random"))
     resumes = property(attrgetter("inference_.resumes"))
     has_curvature = property(attrgetter("inference_.has_curvature"))
     reads_edges = property(attrgetter("inference_.reads_edges"))
@@ -94,27 +95,14 @@ class BaseGradient(BaseInference):
         return self.wrap(choose(self.inference_))
 
     def forward(self, graph, theta, tau=None, *, edges=False, tape=False, start=None, inner=None):
-        # Only inferences that resume, or have the task "tempered", need to accept these keywords.
-        given = {key: value for key, value in (("start", start), ("inner", inner)) if value is not None}
-        return self.inference_.forward(graph, theta, tau, edges=edges, tape=self._tape(tape), **given)
+        options = {"edges": edges, "tape": self._tape(tape), "start": start, "inner": inner}
+        return self.inference_.forward(graph, theta, tau, **options)
 
     def _tape(self, tape):
         """Return whether the inference records a tape, or the memory for it in bytes."""
         return tape
 
     def start_of(self, beliefs):
-        """Return the start of a later `forward`.
-
-        Parameters
-        ----------
-        beliefs : Beliefs
-            Beliefs that `forward` returned.
-
-        Returns
-        -------
-        start : object
-            The start that the wrapped inference makes of them.
-        """
         return self.inference_.start_of(beliefs)
 
     def statistics(self, graph, beliefs):

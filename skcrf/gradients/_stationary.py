@@ -56,7 +56,7 @@ class StationaryGradient(BaseGradient):
     takes_truncated = False
 
     def differentiable(self, inference):
-        return frozenset({"mu", "log_z"})
+        return frozenset() if inference.is_random else frozenset({"mu", "log_z"})
 
     def forward(self, graph, theta, tau=None, *, edges=False, tape=False, start=None, inner=None):
         self.inference_.task_of(graph, tau)  # raises the errors of the inference before those of the strategy

@@ -167,6 +167,8 @@ class BaseInference(BaseEstimator, ABC):
     differentiates = frozenset({"mu", "log_z"})
     #: Whether the iterations reach the same fixed point from everywhere, so that `forward` uses `start`.
     resumes = False
+    #: Whether beliefs are estimated from samples, so that differences of them are not derivatives.
+    is_random = False
     #: Tolerance: None for methods that do not iterate, 0 for exactly `max_iter` iterations, above 0 for
     #: convergence. Methods that iterate have the parameters `max_iter` and `tol`.
     tol = None

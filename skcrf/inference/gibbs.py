@@ -76,6 +76,7 @@ class Gibbs(BaseInference):
     }
 
     differentiates = frozenset()
+    is_random = True
 
     def __init__(self, n_samples=100, burn_in=50, n_chains=8, random_state=0):
         self.n_samples = n_samples

@@ -105,9 +105,7 @@ class AugmentedLogPartition(LogPartition):
         if self._enumerates(inference):
             return self._enumerated(inference, graph, theta, y, counts)
         tau = np.where(y >= 0, self.eps_y, self.eps_h)
-        # Otherwise eps_y is 0, and inferences sum before they maximise.
-        inner = {"inner": y < 0} if "tempered" in inference.tasks else {}
-        return log_partition(inference, graph, theta, tau, counts, **inner)
+        return log_partition(inference, graph, theta, tau, counts, inner=y < 0)
 
     def _enumerates(self, inference):
         return self.eps_h != self.eps_y > 0 and "tempered" not in inference.tasks

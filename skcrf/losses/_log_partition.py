@@ -168,7 +168,7 @@ def labelled_examples(graph, y):
     return (sum_by_example(y >= 0, graph.node_example, graph) > 0).astype(np.float64)
 
 
-def log_partition(inference, graph, theta, tau, d_log_z, **inner):
+def log_partition(inference, graph, theta, tau, d_log_z, inner=None):
     """Compute a log-partition function at any temperature: (log_z, d_theta, converged).
 
     The highest temperature is divided out of the potentials, as ``log_z(theta, tau) = t log_z(theta / t,
@@ -179,7 +179,7 @@ def log_partition(inference, graph, theta, tau, d_log_z, **inner):
     else:
         hottest = float(np.max(tau)) or 1.0
         theta = theta if hottest == 1.0 else Potentials(*(part / hottest for part in theta))
-        beliefs = inference.forward(graph, theta, tau / hottest, **inner)
+        beliefs = inference.forward(graph, theta, tau / hottest, inner=inner)
     return hottest * beliefs.log_z, inference.backward(beliefs, d_log_z=d_log_z), beliefs.converged
 
 

@@ -18,9 +18,8 @@ from skcrf.gradients import Backprop
 from skcrf.graph import Potentials, chain, from_edges, lattice, pack
 from skcrf.inference import BP, INFERENCE, TRW
 from skcrf.inference._fixed_point import Tape
-from skcrf.inference._message_passing import Start
 from skcrf.losses import LOSSES, CliqueLoss
-from skcrf.training.objective import Objective
+from skcrf.optimizers import LBFGS
 
 ITERATIVE = {name: cls for name, cls in zoo.LEARNING.items() if "max_iter" in cls().get_params()}
 
@@ -233,7 +232,7 @@ def test_start_of_another_problem_is_ignored():
     inference, graph = TRW(tol=1e-6, max_iter=500), lattice(3, 3)
     theta = zoo.attractive(graph, 2, np.random.default_rng(0))
     strange = inference.start_of(inference.forward(lattice(4, 3), zoo.constant(lattice(4, 3), 2, None)))
-    expected = inference.forward(graph, theta, start=Start())
+    expected = inference.forward(graph, theta, start=None)
     assert_array_equal(inference.forward(graph, theta, start=strange).mu, expected.mu)
 
 
@@ -265,26 +264,47 @@ def test_resumed_runs_converge_by_the_same_tolerance(seed):
     assert not TRW(tol=1e-4, max_iter=1).forward(graph, theta, start=start).converged.any()
 
 
-def objective_of(est, X, Y):
-    batches, shape = est._prepare(X, Y, None, reset=False)
-    run = est._objective(batches, shape, lambda evaluation, batches, **_: [*map(evaluation, batches)])
-    return run, shape, batches
+class Probe(LBFGS):
+    """L-BFGS that first passes the objective and the start to a function."""
+
+    def __init__(self, function=None):
+        super().__init__()
+        self.function = function
+
+    def minimize(self, objective, w, **options):
+        self.function(objective, w)
+        return super().minimize(objective, w, **options)
+
+
+def probe(function, *args, **parameters):
+    """Fit an estimator from zeros, and pass its objective to a function."""
+    X, Y = make_binary_denoising(n_images=3, shape=(8, 8), noise=1.25, random_state=0)
+    est = GridCRFClassifier(
+        *args, optimizer=Probe(function), init="zeros", max_iter=2, tol=10.0, **parameters
+    )
+    est.fit(X, Y)
 
 
 def test_objective_is_a_function_of_the_weights_while_starts_are_kept():
-    X, Y = make_binary_denoising(n_images=3, shape=(12, 12), noise=1.25, random_state=0)
-    est = GridCRFClassifier(TRW(tol=1e-4, max_iter=500), max_iter=3, tol=10.0).fit(X, Y)
-    objective, shape, _ = objective_of(est, X, Y)
     rng = np.random.default_rng(0)
-    w = rng.normal(size=(20, len(shape.ravel())))
-    for _ in range(2**4):  # starts do not change until evaluation 32
-        objective(rng.normal(size=w.shape[1]))
-    first = [objective(one) for one in w[:7]]
-    objective._known.clear()
-    for one, (value, gradient) in zip(w[:7], first, strict=True):
-        again = objective(one)
-        assert again[0] == value
-        assert_array_equal(again[1], gradient)
+
+    def check(objective, w):
+        def draw(n):
+            return rng.normal(size=(n, len(w)))
+
+        for other in draw(2**7):  # starts do not change until evaluation 256
+            objective(other)
+        some = draw(7)
+        first = [objective(one) for one in some]
+        for other in draw(64):  # as many as the objective remembers
+            objective(other)
+        for one, (value, gradient) in zip(some, first, strict=True):
+            again = objective(one)
+            assert again[0] == value
+            assert_array_equal(again[1], gradient)
+        assert objective.batches[0].messages
+
+    probe(check, TRW(tol=1e-4, max_iter=500))
 
 
 @pytest.mark.parametrize("loss", ["univariate_logistic", "likelihood"])
@@ -312,36 +332,36 @@ def test_fits_that_resume_reach_the_same_weights_in_fewer_iterations(loss, monke
 
     monkeypatch.setattr(TRW, "forward", counted)
     fitted = {}
-    for fits in (True, False):
-        monkeypatch.setattr(Objective, "_starts_fit_in_memory", lambda self, fits=fits: fits)
-        est = GridCRFClassifier(TRW(tol=1e-4, max_iter=500), loss, max_iter=40)
+    for max_memory in (None, 0):
+        gradient = Backprop(max_memory=max_memory)
+        est = GridCRFClassifier(TRW(tol=1e-4, max_iter=500), loss, gradient=gradient, max_iter=40)
         counts.clear()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)
             est.fit(X, Y)
         # per call, since the number of calls depends on the path of the optimizer
-        fitted[fits] = est, np.mean(counts) if LOSSES[loss].needs else len(counts)
-    (warm, few), (cold, many) = fitted[True], fitted[False]
+        fitted[max_memory] = est, np.mean(counts) if LOSSES[loss].needs else len(counts)
+    (warm, few), (cold, many) = fitted[None], fitted[0]
     assert few < many if LOSSES[loss].needs else few == many == 0
     assert_allclose(warm.loss_curve_[-1], cold.loss_curve_[-1], rtol=1e-4)
     assert_allclose(warm.edge_coef_, cold.edge_coef_, rtol=0, atol=0.05)
 
 
 def test_losses_without_inference_keep_no_messages():
-    X, Y = make_binary_denoising(n_images=2, shape=(6, 6), random_state=0)
-    est = GridCRFClassifier(TRW(tol=1e-5, max_iter=200), "pseudolikelihood", tol=1e-2).fit(X, Y)
-    objective, shape, batches = objective_of(est, X, Y)
-    assert objective.inference.resumes
-    objective(shape.ravel())
-    assert not any(batch.starts for batch in batches)
+    def check(objective, w):
+        objective(w)
+        assert objective.inference.resumes
+        assert not any(batch.messages for batch in objective.batches)
+
+    probe(check, TRW(tol=1e-5, max_iter=200), "pseudolikelihood")
 
 
 def test_kept_messages_of_all_images_fit_into_max_memory():
-    X, Y = make_binary_denoising(n_images=3, shape=(8, 8), random_state=0)
     size = 3 * lattice(8, 8).n_edges * 2 * 2 * 4
     for max_memory, kept in ((size, True), (size - 1, False), (None, True)):
-        gradient = Backprop(max_memory=max_memory)
-        est = GridCRFClassifier(TRW(tol=1e-4, max_iter=50), gradient=gradient, max_iter=2, tol=10.0)
-        objective, shape, batches = objective_of(est.fit(X, Y), X, Y)
-        objective(shape.ravel())
-        assert bool(batches[0].starts) == kept
+
+        def check(objective, w, kept=kept):
+            objective(w)
+            assert bool(objective.batches[0].messages) == kept
+
+        probe(check, TRW(tol=1e-4, max_iter=50), gradient=Backprop(max_memory=max_memory))

@@ -14,7 +14,7 @@ from strategies import FIXED_POINT, assert_agree, draw, loss_of, wrapped
 
 from skcrf.gradients import Backprop, Implicit, Perturbation
 from skcrf.graph import Potentials, from_edges, lattice, pack, sum_by_table
-from skcrf.inference import BP, TRW, BaseInference, Exact, GraphCut, MeanField
+from skcrf.inference import BP, TRW, BaseInference, Exact, Gibbs, GraphCut, MeanField
 from skcrf.losses import LOSSES
 
 # Expected statistics
@@ -95,6 +95,7 @@ def test_strategies_tell_which_beliefs_they_differentiate():
     assert Backprop().differentiable(TRW()) == both
     assert Backprop().differentiable(GraphCut()) == GraphCut.differentiates == frozenset({"log_z"})
     assert Perturbation().differentiable(plain) == both == Perturbation().wrap(plain).differentiates
+    assert Perturbation().differentiable(Gibbs()) == frozenset()  # differences of samples are noise
     assert Implicit().differentiable(plain) == frozenset()
     assert Implicit().differentiable(TRW(tol=1e-6)) == both
     with pytest.raises(ValueError, match="must have a curvature for Implicit, got Undifferentiated"):

@@ -67,7 +67,8 @@ def test_strategies_with_unsupported_layouts_raise_an_error(name):
         assert wrapped.forward(graph, zoo.constant(graph, None, None)).converged.all()
     else:
         with pytest.raises(
-            ValueError, match=f"{GRADIENTS[name].__name__} takes .*'pairwise'.*take 'backprop'"
+            ValueError,
+            match=f"layout 'pairwise' for {GRADIENTS[name].__name__}, got 'factor'.*Use 'backprop'",
         ):
             wrapped.forward(graph, zoo.constant(graph, None, None))
 

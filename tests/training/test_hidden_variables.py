@@ -84,17 +84,15 @@ def test_predictions_with_hidden_variables_do_not_depend_on_the_batch(latent):
 def test_invalid_hidden_variables_raise_an_error(latent):
     X, Y = latent
     est = GraphCRFClassifier("bp")
-    with pytest.raises(ValueError, match=r"y\[1\]\[2\] is a label, but X says that the node is a hidden"):
+    with pytest.raises(ValueError, match=r"y\[1\]\[2\] must be masked, as X marks the node as a hidden"):
         est.fit(X, [Y[0], np.zeros(3, dtype=int), *Y[2:]])
-    with pytest.raises(ValueError, match=r"X\[0\]\[2\] has shape \(2,\), expected one boolean a node"):
+    with pytest.raises(ValueError, match=r"X\[0\]\[2\] must have one boolean per node, .* got shape \(2,\)"):
         est.fit([(*X[0][:2], np.array([True, False]))], Y[:1])
     with pytest.raises(TypeError, match=r"X\[0\]\[3\] is not an array of booleans"):
         est.fit([(*X[0][:2], np.ones((2, 1)), np.ones(3))], Y[:1])
     with pytest.raises(ValueError, match="must have no hidden labels for Hinge"):
         est.set_params(loss="hinge").fit(X, Y)
-    with pytest.raises(
-        ValueError, match=r"decoding='marginal_map' needs .*sum over others, which Tree cannot"
-    ):
+    with pytest.raises(ValueError, match=r"decoding='marginal_map' needs .*sum over others, got Tree"):
         GraphCRFClassifier("tree", decoding="marginal_map").fit(X, Y)
     with pytest.raises(ValueError, match="'decoding' parameter") as error:
         GraphCRFClassifier("exact", decoding="nonsense").fit(X, Y)

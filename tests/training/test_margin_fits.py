@@ -23,7 +23,7 @@ def test_losses_learn_with_every_inference_that_supports_them(loss, name):
     X, Y = chains()
     est = ChainCRFClassifier(name, loss, optimizer=Subgradient(), max_iter=15, alpha=1e-3, init="zeros")
     if not able(loss, INFERENCE[name]):
-        with pytest.raises(ValueError, match=r"asked for by loss, needs an inference with .*: take one of"):
+        with pytest.raises(ValueError, match=r"asked for by loss, needs an inference with .* as one of"):
             est.fit(X, Y)
         return
     quietly(est, X, Y)
@@ -33,15 +33,25 @@ def test_losses_learn_with_every_inference_that_supports_them(loss, name):
         assert hasattr(est, method) == ("sum" in INFERENCE[name].tasks)
 
 
+@pytest.mark.parametrize("gradient", ["backprop", "perturbation"])
+@pytest.mark.parametrize("loss", ["univariate_logistic", "likelihood"])
+def test_beliefs_from_samples_are_not_differentiated(loss, gradient):
+    est = ChainCRFClassifier("gibbs", loss, gradient=gradient)
+    with pytest.raises(
+        ValueError, match=r"asked for by loss, needs .* a derivative of (mu|log_z), got Gibbs"
+    ):
+        est.fit(*chains())
+
+
 def test_probabilities_need_marginals():
     est = ChainCRFClassifier("icm", "pseudolikelihood").fit(*chains())
     with pytest.raises(AttributeError) as error:
         est.predict_proba(chains()[0])
-    assert "ICM() does not: take one of ['bp', 'bruteforce'" in str(error.value.__cause__ or error.value)
+    assert "got ICM(). Use one of ['bp', 'bruteforce'" in str(error.value.__cause__ or error.value)
     assert not hasattr(ChainCRFClassifier("icm"), "predict_proba")
     assert not hasattr(est.set_params(inference="bp"), "predict_proba")  # before it is fitted again
     assert_array_equal(est.predict(chains()[0]), est.set_params(decoding="map").predict(chains()[0]))
-    with pytest.raises(ValueError, match=r"decoding='mpm' needs an inference that can sum, which ICM cannot"):
+    with pytest.raises(ValueError, match=r"decoding='mpm' needs an inference that can sum, got ICM"):
         est.set_params(decoding="mpm").predict(chains()[0])
 
 
@@ -49,7 +59,7 @@ def test_probabilities_need_marginals():
 def test_convergence_warning_names_the_parameters_to_change(inference):
     est = GridCRFClassifier(inference, "pseudolikelihood").fit(*images())
     own = "max_sweeps." if isinstance(inference, ICM) else "max_iter or tol or damping, or set tol=0."
-    with pytest.warns(ConvergenceWarning, match=f"did not converge on every example: raise its {own}"):
+    with pytest.warns(ConvergenceWarning, match=f"did not converge on every example. Increase its {own}"):
         est.predict(images()[0])
 
 
@@ -108,7 +118,9 @@ def test_contrastive_divergence_with_many_sweeps_is_close_to_the_likelihood():
 
 
 def test_convergence_warning_suggests_an_optimizer_for_non_smooth_losses():
-    with pytest.warns(ConvergenceWarning, match=r"LBFGS did not .*take optimizer 'auto' for a loss of kinks"):
+    with pytest.warns(
+        ConvergenceWarning, match=r"LBFGS did not .*Use optimizer='auto', as the loss is not smooth"
+    ):
         svm("lbfgs", max_iter=2).fit(*chains())
 
 
@@ -116,7 +128,7 @@ def test_invalid_fits_raise_an_error_before_the_start_is_fitted(monkeypatch):
     monkeypatch.setattr(LBFGS, "minimize", lambda *given, **options: pytest.fail("a start was fitted"))
     for optimizer, parameters, problem in (
         ("frank_wolfe", {"fit_intercept": True}, "must penalise every weight"),
-        ("cccp", {"loss": "pseudolikelihood"}, "is not a difference"),
+        ("cccp", {"loss": "pseudolikelihood"}, "needs a loss that is a difference"),
         (CCCP(inner="frank_wolfe"), {}, "inner must be an optimizer for convex"),
     ):
         with pytest.raises(ValueError, match=problem):
