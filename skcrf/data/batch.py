@@ -1,7 +1,7 @@
 """Batches: several examples as arrays, built once or before each evaluation."""
 
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any
 
 import numpy as np
@@ -26,9 +26,9 @@ class FieldRecipe:
     shapes: list
     outlines: list
 
-    def build(self, X):
+    def build(self, X, graph_of=None):
         """Make the graph of the batch and the features of its tables."""
-        graphs = [self.topology.graph(outline) for outline in self.outlines]
+        graphs = [(graph_of or self.topology.graph)(outline) for outline in self.outlines]
         ends = np.cumsum([graph.n_nodes for graph in graphs])
         V = [
             self.topology.edge_features(graph, outline, X[end - graph.n_nodes : end])
@@ -181,8 +181,8 @@ def _rebuild(recipe, X, y, weight, site_weight, index):
     return Batch(*_built(recipe, X), y, weight, site_weight, index, recipe)
 
 
-def _built(recipe, X):
-    graph, V = recipe.build(X)
+def _built(recipe, X, **options):
+    graph, V = recipe.build(X, **options)
     return graph, X, V
 
 
@@ -248,13 +248,13 @@ class BatchLoader:
             return self.labels[i].ravel()
         return self.labels.read(i, example.shape, self.examples.name_of(i)).ravel()
 
-    def build(self, loaded):
-        """Build the batch of what `fetch` read."""
+    def build(self, loaded, graph_of=None):
+        """Build the batch of what `fetch` read; `graph_of` replaces the topology's `graph`."""
         examples, labels = loaded
         features, shapes, outlines = zip(*examples, strict=True)
         X, y, recipe = stack_rows(features), stack_rows(labels), FieldRecipe(self.topology, shapes, outlines)
         with user_index(self.examples.index):
-            arrays = _built(recipe, X)
+            arrays = _built(recipe, X, graph_of=graph_of)
         weights = None if self.class_weights is None else site_weights(y, self.class_weights)
         return Batch(*arrays, y, self.weight, weights, self.examples.index, recipe)
 
@@ -301,7 +301,8 @@ def make_batches(examples, labels, topology, parts, weight, *, class_weights=Non
     ]
     if examples.is_lazy or isinstance(labels, LazyClassIndices):
         return loaders
-    return [loader.build(loader.fetch()) for loader in loaders]
+    graph_of = cache(topology.graph)  # all batches are kept, so examples of one outline share their graph
+    return [loader.build(loader.fetch(), graph_of) for loader in loaders]
 
 
 def _select(labels, part):
