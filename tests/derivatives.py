@@ -71,6 +71,15 @@ def check_gradient(gradient, value, graph, theta, *, step=1e-3, rtol=1e-6, atol=
     assert_gradient(gradient, numerical_gradient(value, graph, theta, step=step), rtol=rtol, atol=atol)
 
 
+def check_weight_gradient(gradient, value, w, *, step=1e-3, rtol=1e-6, atol=1e-9):
+    """Compare a gradient with respect to a weight vector with the differences of ``value(w)``."""
+    shifts = step * _OFFSETS[:, None, None] * np.eye(len(w))
+    values = np.array([[value(w + shift) for shift in shifted] for shifted in shifts])
+    expected = _WEIGHTS @ values / step
+    assert gradient.shape == w.shape
+    assert_allclose(gradient, expected, rtol=rtol, atol=atol * max(1.0, np.abs(expected).max()))
+
+
 def assert_gradient(gradient, expected, *, rtol=1e-6, atol=1e-9):
     """Compare a gradient with a known one, with the tolerances of `check_gradient`."""
     largest = max([1.0, *(np.abs(part).max(initial=0.0) for part in expected)])
