@@ -10,6 +10,7 @@ from skcrf.data import (
     LatticeTopology,
     check_weights,
     compute_class_weights,
+    is_lazy,
     is_table,
     make_batches,
     partition,
@@ -61,7 +62,7 @@ def batches_of(
 ):
     """Read examples and labels, and make the batches of a fit."""
     examples = read(X, reader)
-    labels = Labels(Y, examples.shapes, missing_label=missing_label, name="y")
+    labels = Labels(Y, examples.shapes, missing_label=missing_label, name="y", keep=not is_lazy(Y))
     classes = labels.classes() if classes is None else np.asarray(classes)
     y = labels.encode(classes)
     weight = check_weights(sample_weight, len(examples))
@@ -73,7 +74,9 @@ def batches_of(
         n_labels, totals = counts.sum(axis=1), weight @ counts
     keep = np.flatnonzero((n_labels > 0) & (weight > 0))
     parts = list(partition(keep, examples.sizes, batch_size, np.random.RandomState(seed)))
-    class_weights = compute_class_weights(class_weight, classes, totals)
+    class_weights = None
+    if class_weight is not None:
+        class_weights = compute_class_weights(class_weight, classes, totals)
     return make_batches(examples, y, topology, parts, weight, class_weights=class_weights, n_labels=n_labels)
 
 

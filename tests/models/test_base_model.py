@@ -109,12 +109,12 @@ def test_projection_sets_the_intercept_to_zero_without_one(seed):
 
 
 @every_model
-def test_penalised_weights_are_all_but_intercepts(model, seed):
+def test_penalised_weights_are_all_but_free_intercepts(model, seed):
     w = draw(model, np.random.default_rng(seed))
     before, penalised = w.copy(), model.unpack(model.penalised(w))
     assert_array_equal(w, before)
     for name, part in model.unpack(w).items():
-        assert model.is_penalised(name) == (name != "intercept")
+        assert model.is_penalised(name) == (name != "intercept" or not model.fit_intercept)
         assert_array_equal(penalised[name], part if model.is_penalised(name) else 0.0)
 
 
