@@ -1,0 +1,251 @@
+"""Starts of fits: zeros, the model without edges, another loss, a fitted estimator, the last fit."""
+
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+from messages import says
+from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.frozen import FrozenEstimator
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from small_images import flat, ragged_images
+
+from skcrf import GridCRFClassifier
+from skcrf.datasets import make_binary_denoising
+from skcrf.inference import BP, TRW
+from skcrf.losses import LOSSES
+from skcrf.models import IndependentModel, PairwiseModel
+from skcrf.optimizers import LBFGS, Adam
+from skcrf.preprocessing import PixelWise
+from skcrf.training import STARTS, Evaluation, Objective
+
+# Larger than a batch of small images, so that every image is a batch of its own.
+SHAPE = (46, 46)
+
+
+@pytest.fixture(scope="module")
+def images():
+    return make_binary_denoising(n_images=5, shape=SHAPE, noise=1.5, random_state=0)
+
+
+class Evaluated(NamedTuple):
+    """A weight vector at which an objective was evaluated."""
+
+    loss: str
+    has_edges: bool
+    n_batches: int
+    w: np.ndarray
+
+
+@pytest.fixture
+def evaluated(monkeypatch):
+    """Record all weight vectors at which an objective is evaluated."""
+    found, evaluate = [], Objective.__call__
+
+    def recorded(self, w, batches=None):
+        has_edges = not isinstance(self.model, IndependentModel)
+        found.append(Evaluated(type(self.loss).__name__, has_edges, len(self.batches), w.copy()))
+        return evaluate(self, w, batches)
+
+    monkeypatch.setattr(Objective, "__call__", recorded)
+    return found
+
+
+def quick(**parameters):
+    return GridCRFClassifier(**{"inference": TRW(max_iter=3), "max_iter": 50, "tol": 1e-2, **parameters})
+
+
+def test_starts_are_independent_zeros_and_the_losses():
+    assert set(STARTS) == {"independent", "zeros", *LOSSES}
+    assert {loss.starts_from for loss in LOSSES.values()} <= set(STARTS)
+
+
+def test_init_zeros_starts_from_zeros(images, evaluated):
+    X, Y = images
+    quick(init="zeros").fit(X[:2], Y[:2])
+    assert not evaluated[0].w.any()
+
+
+def test_the_model_without_edges_is_the_default_start(images):
+    X, Y = images
+    expected = quick(init="independent").fit(X[:2], Y[:2])
+    assert_array_equal(quick().fit(X[:2], Y[:2]).edge_coef_, expected.edge_coef_)
+
+
+def test_independent_start_is_logistic_regression(evaluated):
+    X, Y = ragged_images()
+    params = {"inference": TRW(max_iter=3), "tol": 1e-3, "max_iter": 60}
+    GridCRFClassifier(**params).fit(X, Y)
+    start = PairwiseModel(3, 2, 1, 2).unpack(next(one.w for one in evaluated if one.has_edges))
+    table = GridCRFClassifier(**params).fit(np.concatenate([x.reshape(-1, 2) for x in X]), flat(Y))
+    assert_allclose(start["coef"], table.coef_, rtol=1e-6)
+    assert_allclose(start["intercept"], table.intercept_, rtol=1e-6, atol=1e-9)
+    assert not start["edge_coef"].any()
+
+
+def test_init_may_name_a_loss_to_minimise_first(images, evaluated):
+    X, Y = images
+    first = quick(loss="likelihood").fit(X[:2], Y[:2])
+    evaluated.clear()
+    quick(init="likelihood").fit(X[:2], Y[:2])
+    with_edges = [one for one in evaluated if one.has_edges]
+    losses = [one.loss for one in with_edges]
+    change = losses.index("UnivariateLogistic")
+    assert set(losses[:change]) == {"Likelihood"} and set(losses[change:]) == {"UnivariateLogistic"}
+    assert_allclose(with_edges[change].w[-8:], first.edge_coef_.ravel(), rtol=1e-12)
+
+
+def test_losses_may_have_a_start_of_their_own(images, evaluated, monkeypatch):
+    X, Y = images
+    monkeypatch.setattr(LOSSES["univariate_logistic"], "starts_from", "clique_logistic")
+    quick().fit(X[:1], Y[:1])
+    assert next(one.loss for one in evaluated if one.has_edges) == "CliqueLogistic"
+
+
+def test_init_may_be_a_fitted_estimator(images, evaluated):
+    X, Y = images
+    first = quick().fit(X[:2], Y[:2])
+    evaluated.clear()
+    second = quick(init=first).fit(X[:2], Y[:2])
+    assert_array_equal(evaluated[0].w[-8:], first.edge_coef_.ravel())
+    assert second.n_iter_ < first.n_iter_
+    without = quick(init=first, fit_intercept=False).fit(X[:2], Y[:2])
+    assert not without.intercept_.any()
+
+
+def test_init_may_be_a_frozen_estimator_in_a_search(images):
+    X, Y = images
+    first = quick().fit(X[:2], Y[:2])
+    model = quick(init=FrozenEstimator(first), max_iter=5, tol=1.0)
+    assert clone(model).init.coef_ is first.coef_
+    search = GridSearchCV(model, {"alpha": [1e-3, 1e-2]}, cv=2, error_score="raise").fit(X[:4], Y[:4])
+    assert search.best_score_ > 0.5
+
+
+def test_warm_start_has_precedence_over_init(images, evaluated):
+    X, Y = images
+    est = quick(warm_start=True, init="zeros").fit(X[:2], Y[:2])
+    before = est.coef_.copy()
+    evaluated.clear()
+    est.fit(X[:2], Y[:2])
+    assert_array_equal(evaluated[0].w[: before.size], before.ravel())
+
+
+def test_init_must_fit_the_model(images):
+    X, Y = images
+    with pytest.raises(
+        ValueError, match=says("init", "fitted", "GridCRFClassifier", "Fit it first", "FrozenEstimator")
+    ):
+        quick(init=quick()).fit(X[:2], Y[:2])
+    other = quick().fit(X[:2], [y + 1 for y in Y[:2]])
+    with pytest.raises(ValueError, match=says("init", r"\[0, 1\]", "GridCRFClassifier", r"\[1, 2\]")):
+        quick(init=other).fit(X[:2], Y[:2])
+    other = quick(connectivity=8, inference=BP(max_iter=0)).fit(X[:2], Y[:2])
+    message = says(
+        "init", r"\(2, 2, 2\)", r"\(4, 2, 2\)", "GridCRFClassifier", "connectivity", "edge_features"
+    )
+    with pytest.raises(ValueError, match=message):
+        quick(init=other).fit(X[:2], Y[:2])
+    with pytest.raises(ValueError, match="'init' parameter"):
+        quick(init="perceptron").fit(X[:2], Y[:2])
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        make_pipeline(PixelWise(StandardScaler()), quick(init="zeros", max_iter=5, tol=1.0)),
+        GridSearchCV(quick(init="zeros", max_iter=5, tol=1.0), {"alpha": [1e-3]}, cv=2),
+        LogisticRegression(),
+    ],
+    ids=lambda other: type(other).__name__,
+)
+def test_init_must_be_an_estimator_of_fields(images, other):
+    X, Y = (part[:2, :8, :8] for part in images)
+    name = type(other).__name__
+    with pytest.raises(ValueError, match=says("init", "fitted", name)):
+        quick(init=other).fit(X, Y)
+    flat = isinstance(other, LogisticRegression)
+    fitted = clone(other).fit(X.reshape(-1, 1), Y.ravel()) if flat else clone(other).fit(X, Y)
+    with pytest.raises(
+        ValueError,
+        match=says(
+            "init",
+            "fitted",
+            "GridCRFClassifier",
+            name,
+            "(coef|edge_coef|classes)_",
+            "best_estimator_",
+            "last step",
+        ),
+    ):
+        quick(init=fitted).fit(X, Y)
+
+
+@pytest.mark.parametrize("init", ["auto", "zeros", "independent", "likelihood", "an estimator"])
+def test_partial_fit_starts_from_init(images, evaluated, init):
+    X, Y = (part[:2] for part in images)
+    likely = quick(loss="likelihood").fit(X, Y)
+    expected = {
+        "auto": (0, 0),
+        "zeros": (0, 0),
+        "independent": (quick(inference=BP(max_iter=0), init="zeros").fit(X, Y).coef_, 0),
+        "likelihood": (likely.coef_, likely.edge_coef_),
+        "an estimator": (likely.coef_, likely.edge_coef_),
+    }[init]
+    assert likely.edge_coef_.any()
+    evaluated.clear()
+    est = quick(optimizer="adam", init=likely if init == "an estimator" else init).partial_fit(X, Y)
+    model = PairwiseModel(2, 1, 1, 2)
+    start = model.unpack(
+        next(one.w for one in evaluated if one.has_edges and one.loss == "UnivariateLogistic")
+    )
+    for name, value in zip(("coef", "edge_coef"), expected, strict=True):
+        assert_allclose(start[name], np.broadcast_to(value, start[name].shape), rtol=1e-6, atol=1e-6)
+    evaluated.clear()
+    before = model.pack({"coef": est.coef_, "intercept": est.intercept_, "edge_coef": est.edge_coef_})
+    est.partial_fit(X, Y)
+    assert_array_equal(evaluated[0].w, before)  # only the first pass has a start
+
+
+@pytest.mark.parametrize("init", ["independent", "likelihood"])
+def test_interrupted_starts_keep_the_best_weights(images, init, monkeypatch, capsys):
+    X, Y = (part[:2] for part in images)
+    n_left, evaluate = [5 * len(X)], Evaluation.__call__
+
+    def interrupted(self, batch):
+        has_edges = not isinstance(self.model, IndependentModel)
+        n_left[0] -= has_edges == (init == "likelihood")
+        if n_left[0] < 0:
+            raise KeyboardInterrupt
+        return evaluate(self, batch)
+
+    monkeypatch.setattr(Evaluation, "__call__", interrupted)
+    est = quick(init=init, verbose=1, tol=1e-8)
+    with pytest.warns(ConvergenceWarning, match=says("interrupted", "best weights so far are kept")):
+        est.fit(X, Y)
+    printed = capsys.readouterr().out
+    assert "[GridCRFClassifier] start from the model without edges, iteration 1: objective" in printed
+    assert ("start from Likelihood, iteration 1" in printed) == (init == "likelihood")
+    assert est.coef_.any() and est.edge_coef_.any() == (init == "likelihood")
+    assert est.loss_curve_ == [] and est.n_iter_ == 0 and not est.converged_
+    assert est.score(X, Y) > 0.5
+
+
+@pytest.mark.parametrize("optimizer, memory", [(LBFGS(memory=3), 3), (Adam(), LBFGS().memory)])
+def test_starts_are_fitted_by_the_optimizer_if_it_minimises_any_function(
+    images, optimizer, memory, monkeypatch
+):
+    found, minimize = [], LBFGS.minimize
+
+    def recorded(self, *args, **options):
+        found.append(self.memory)
+        return minimize(self, *args, **options)
+
+    monkeypatch.setattr(LBFGS, "minimize", recorded)
+    quick(optimizer=optimizer, max_iter=20, tol=1.0).fit(*(part[:2] for part in images))
+    assert set(found) == {memory}
