@@ -337,7 +337,9 @@ class BaseFieldClassifier(PredictionMixin, ClassifierMixin, CallbackSupportMixin
         if self.class_weight is not None:
             class_weights = compute_class_weights(self.class_weight, self.classes_, totals)
         if reset and not parts:
-            raise ValueError("y and sample_weight must leave an example with a label and a weight above 0.")
+            raise ValueError(
+                "y and sample_weight must leave an example with a label and a non-zero weight, got none."
+            )
         return make_batches(
             examples, y, self._topology, parts, weight, class_weights=class_weights, n_labels=n_labels
         )

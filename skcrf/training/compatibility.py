@@ -104,7 +104,7 @@ def check_inference(losses, inference, gradient):
             continue
         wanted = [f"the tasks {sorted(loss.tasks)}"] if loss.tasks else []
         wanted += [f"a derivative of {' and '.join(sorted(loss.needs))}"] if loss.needs else []
-        methods = sorted(one for one, method in INFERENCE.items() if serves(method, gradient, loss))
+        methods = sorted(one for one, method in INFERENCE.items() if serves(method(), gradient, loss))
         strategies = sorted(one for one, strategy in GRADIENTS.items() if serves(inference, strategy(), loss))
         remedy = f"inference as one of {methods}"
         if strategies:
