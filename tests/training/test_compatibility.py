@@ -44,6 +44,7 @@ def quietly(est, X, Y):
 
 #: Optimizers that "auto" chooses; "lbfgs" for other losses.
 EXPECTED_OPTIMIZERS = {
+    "contrastive_divergence": "subgradient",
     "hinge": "bundle",
     "latent_hinge": "cccp",
     "marginal_hinge": "cccp",
