@@ -1,18 +1,19 @@
-"""Directed models as estimators: what is exact in them, and the contract that they share with the others."""
+"""Directed models as estimators: exact likelihoods and samples, hidden labels, errors."""
 
 import pickle
-from collections.abc import Sequence
 from itertools import product
 
 import numpy as np
 import pytest
+from lazy_sequences import LazyList
+from messages import says
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
 from sklearn.callback import ScoringMonitor
 from sklearn.linear_model import LogisticRegression
 
 from skcrf import DAGMClassifier, GridDAGMClassifier
-from skcrf.inference import Exact
+from skcrf.inference import INFERENCE, Exact
 from skcrf.losses import LOSSES
 from skcrf.metrics import SCORERS
 
@@ -20,7 +21,7 @@ EDGES = np.array([[2, 0], [2, 1], [0, 1]])
 
 
 def graphs(rng, n=40, n_features=2):
-    """Graphs of three nodes, with labels that depend on features and parents."""
+    """Draw graphs of three nodes with labels that depend on features and parents."""
     X, Y = [], []
     for _ in range(n):
         x = rng.normal(size=(3, n_features))
@@ -44,7 +45,7 @@ def test_likelihood_decouples_into_logistic_regressions(seed):
     X, Y = graphs(rng)
     alpha = 0.05
     est = DAGMClassifier(alpha=alpha, tol=1e-8, max_iter=500).fit(X, Y)
-    # The label of every node against its features and the counts of its parents' labels.
+    # Regress the label of every node on its features and the counts of its parents' labels.
     rows, labels = [], []
     for (x, edges), y in zip(X, Y, strict=True):
         for node in range(3):
@@ -58,7 +59,7 @@ def test_likelihood_decouples_into_logistic_regressions(seed):
     assert_allclose(est.intercept_ - shift, expected.intercept_, atol=1e-5, rtol=0)
 
 
-def test_known_labels_need_no_inference(seed, monkeypatch):
+def test_likelihood_of_known_labels_needs_no_inference(seed, monkeypatch):
     rng = np.random.default_rng(seed)
     X, Y = images(rng)
 
@@ -72,7 +73,7 @@ def test_known_labels_need_no_inference(seed, monkeypatch):
         est.predict(X)
 
 
-def test_probabilities_sum_to_one_and_have_the_marginals(seed):
+def test_likelihoods_sum_to_one_and_have_the_predicted_marginals(seed):
     rng = np.random.default_rng(seed)
     X, Y = graphs(rng, n=20)
     est = DAGMClassifier(inference="exact").fit(X, Y)
@@ -82,14 +83,14 @@ def test_probabilities_sum_to_one_and_have_the_marginals(seed):
     assert_allclose(p.sum(), 1, rtol=1e-12)
     mu = np.stack([[p[everything[:, i] == a].sum() for a in range(3)] for i in range(3)])
     assert_allclose(est.predict_proba(X[:1])[0], mu, atol=1e-10, rtol=0)
-    # Hidden labels are summed out, exactly by this inference; of nothing known the probability is 1.
+    # Hidden labels are summed out, here exactly; without known labels the probability is 1.
     known = np.ma.masked_array([1, 0, 2], mask=[False, True, False])
     nothing = np.ma.masked_array([0, 0, 0], mask=True)
     both = p[(everything[:, 0] == 1) & (everything[:, 2] == 2)].sum()
     assert_allclose(est.log_likelihood([X[0]] * 2, [known, nothing]), [np.log(both), 0.0], atol=1e-10)
 
 
-def test_samples_are_those_of_the_model_and_of_the_seed(seed):
+def test_samples_have_the_predicted_marginals_and_depend_on_the_seed_only(seed):
     rng = np.random.default_rng(seed)
     X, Y = graphs(rng, n=30)
     Y = [np.array(["a", "b", "c"])[y] for y in Y]
@@ -104,12 +105,12 @@ def test_samples_are_those_of_the_model_and_of_the_seed(seed):
     assert_array_equal(again[0], est.sample(X[:1], 3, random_state=seed)[0])
 
 
-def test_hidden_labels_are_learned_by_em(seed):
+def test_fit_with_hidden_labels_maximises_their_marginal_likelihood(seed):
     rng = np.random.default_rng(seed)
     X, Y = graphs(rng, n=60)
     hidden = [np.ma.masked_array(y, mask=rng.uniform(size=3) < 0.4) for y in Y]
     est = DAGMClassifier(inference="exact", alpha=1e-3, tol=1e-7, max_iter=500).fit(X, hidden)
-    # At the optimum, the mean log-likelihood of what is known, and the penalty.
+    # The objective is the mean log-likelihood of the known labels, and the penalty.
     n_labels = sum((~y.mask).sum() for y in hidden)
     penalty = 0.5 * est.alpha * ((est.coef_**2).sum() + (est.edge_coef_**2).sum())
     expected = -est.log_likelihood(X, hidden).sum() / n_labels + penalty
@@ -122,7 +123,7 @@ def test_hidden_labels_are_learned_by_em(seed):
         assert -moved.log_likelihood(X, hidden).sum() / n_labels + penalty > expected
 
 
-def test_meshes_have_weights_for_every_parent(seed):
+def test_each_parent_in_a_mesh_has_its_own_weights(seed):
     rng = np.random.default_rng(seed)
     X, Y = images(rng)
     options = {"inference": "exact", "parents": ("above", "left", "above_left"), "edge_features": "contrast"}
@@ -133,7 +134,7 @@ def test_meshes_have_weights_for_every_parent(seed):
     assert_array_equal(clone(est).set_params(n_jobs=2).fit(X, Y).coef_, est.coef_)
     again = pickle.loads(pickle.dumps(est))
     assert_array_equal(again.predict(X), est.predict(X))
-    # Parents are where they are said to be: a label above tells of the pixel below, in the fitted table.
+    # In vertical stripes a pixel has the label of the pixel above.
     stripes = np.tile([[0, 1, 1, 0, 1]], (4, 1))
     above = GridDAGMClassifier(parents=["above"]).fit(np.zeros((1, 4, 5, 1)), stripes[None])
     assert above.edge_coef_[0, 0, 0] > above.edge_coef_[0, 0, 1]
@@ -148,7 +149,7 @@ def test_rows_of_a_table_are_logistic_regression(seed):
     est = DAGMClassifier(alpha=0.01, tol=1e-8, inference="exact").fit(X, y)
     expected = LogisticRegression(C=1 / (0.01 * 60), tol=1e-10, max_iter=1000).fit(X, y)
     found = est.predict_proba(X)
-    # Two classes have two rows of weights, and the penalty of both: half of it for their difference.
+    # Two classes have two rows of weights with a penalty, each half of the difference.
     assert found.shape == (60, 2)
     assert_allclose(est.log_likelihood(X, y), np.log(found[np.arange(60), y]), atol=1e-12)
     assert (est.predict(X) == expected.predict(X)).mean() > 0.9
@@ -156,7 +157,7 @@ def test_rows_of_a_table_are_logistic_regression(seed):
 
 
 @pytest.mark.parametrize("loss", [name for name, loss in LOSSES.items() if "mu" in loss.needs])
-def test_losses_of_marginals_go_through_the_inference(loss, seed):
+def test_losses_of_marginals_can_be_fitted(loss, seed):
     rng = np.random.default_rng(seed)
     X, Y = images(rng, n=2, shape=(2, 3))
     est = GridDAGMClassifier(loss=loss, inference="exact", max_iter=5).set_params(tol=10.0).fit(X, Y)
@@ -166,51 +167,48 @@ def test_losses_of_marginals_go_through_the_inference(loss, seed):
 @pytest.mark.parametrize(
     "X, message",
     [
-        ([(np.zeros((3, 1)), [[0, 1], [1, 2], [2, 0]])], r"X\[0\]\[1\] must be acyclic"),
-        ([(np.zeros((2, 1)), [[0, 1], [1, 0]])], r"the cycle (0 -> 1 -> 0|1 -> 0 -> 1)"),
-        ([(np.zeros((2, 1)), [[1, 1]])], "the cycle 1 -> 1"),
-        ([(np.zeros((2, 1)), [[0, 1], [0, 1]])], r"X\[0\]\[1\]\[1\] is \[0, 1\]"),
+        ([(np.zeros((3, 1)), [[0, 1], [1, 2], [2, 0]])], says(r"X\[0\]\[1\]", "cycle", "0 -> 1", "parents")),
+        ([(np.zeros((2, 1)), [[0, 1], [1, 0]])], says(r"X\[0\]\[1\]", "cycle (0 -> 1 -> 0|1 -> 0 -> 1)")),
+        ([(np.zeros((2, 1)), [[1, 1]])], says(r"X\[0\]\[1\]", "cycle 1 -> 1")),
+        ([(np.zeros((2, 1)), [[0, 1], [0, 1]])], says(r"X\[0\]\[1\]\[1\]", r"\[0, 1\]", r"\[1\]\[0\]")),
     ],
 )
-def test_cycles_are_named(X, message):
+def test_errors_name_cycles_and_repeated_edges(X, message):
     with pytest.raises(ValueError, match=message):
         DAGMClassifier().fit(X, [np.arange(len(X[0][0])) % 2])
 
 
-def test_lazy_examples_callbacks_and_passes(seed):
-    rng = np.random.default_rng(seed)
-    X, Y = images(rng)
-
-    class Late(Sequence):
-        def __init__(self, items):
-            self.items = items
-
-        def __len__(self):
-            return len(self.items)
-
-        def __getitem__(self, i):
-            return self.items[i]
-
+def test_callbacks_see_every_iteration(seed):
+    X, Y = images(np.random.default_rng(seed))
     monitor = ScoringMonitor(scoring=SCORERS["accuracy"])
     est = GridDAGMClassifier(tol=1e-2).set_callbacks(monitor).fit(X, Y)
-    told = [row for row in monitor.get_logs().data if row["task_name"] == "iteration"]
-    assert len(told) == est.n_iter_ > 0
-    lazy = clone(est).fit(Late(list(X)), Late(list(Y)))
+    iterations = [row for row in monitor.get_logs().data if row["task_name"] == "iteration"]
+    assert len(iterations) == est.n_iter_ > 0
+
+
+def test_lazy_examples_give_the_fit_samples_and_likelihoods_of_examples_in_memory(seed):
+    X, Y = images(np.random.default_rng(seed))
+    est = GridDAGMClassifier(tol=1e-2).fit(X, Y)
+    lazy = clone(est).fit(LazyList(list(X)), LazyList(list(Y)))
     assert_allclose(lazy.coef_, est.coef_, atol=1e-12)
-    assert_array_equal(lazy.sample(Late(list(X)), 2, random_state=0), est.sample(X, 2, random_state=0))
-    assert_allclose(lazy.log_likelihood(Late(list(X)), Y), est.log_likelihood(X, Y), rtol=1e-12)
-    passes = GridDAGMClassifier(optimizer="adam").partial_fit(X, Y).partial_fit(X, Y)
-    assert passes.loss_curve_[1] < passes.loss_curve_[0]
+    assert_array_equal(lazy.sample(LazyList(list(X)), 2, random_state=0), est.sample(X, 2, random_state=0))
+    assert_allclose(lazy.log_likelihood(LazyList(list(X)), Y), est.log_likelihood(X, Y), rtol=1e-12)
+
+
+def test_partial_fit_lowers_the_objective(seed):
+    X, Y = images(np.random.default_rng(seed))
+    est = GridDAGMClassifier(optimizer="adam").partial_fit(X, Y).partial_fit(X, Y)
+    assert est.loss_curve_[1] < est.loss_curve_[0]
 
 
 @pytest.mark.parametrize("parents", [[], ["below"], ["left", "left"]])
-def test_parents_are_checked(parents):
-    with pytest.raises(ValueError, match="parents must be some of"):
+def test_parents_must_be_known_and_distinct(parents):
+    with pytest.raises(ValueError, match=says("parents must be some of", "'above_left'", "got")):
         GridDAGMClassifier(parents=parents).fit(np.zeros((1, 2, 2)), [[[0, 1], [0, 1]]])
 
 
 @pytest.mark.parametrize("inference", ["tree", "trw_s"])
-def test_an_inference_that_could_not_predict_is_refused_before_the_fit(inference):
+def test_inferences_without_factors_are_refused_before_the_fit(inference):
     X, Y = np.zeros((2, 3, 3)), np.indices((2, 3, 3)).sum(axis=0) % 2
-    with pytest.raises(ValueError, match="graph must have the layout 'pairwise'"):
+    with pytest.raises(ValueError, match=says("'pairwise'", "'factor'", INFERENCE[inference].__name__)):
         GridDAGMClassifier(inference=inference).fit(X, Y)
