@@ -10,7 +10,7 @@ from sklearn.utils._param_validation import Interval
 from skcrf.graph import FactorGraph, over_edges, sum_by_example
 from skcrf.losses._base import BaseLoss
 from skcrf.losses._factor_pieces import labelled_states
-from skcrf.losses.univariate import logistic, quadratic, smoothed_error
+from skcrf.losses._pointwise import logistic, quadratic, smoothed_error
 
 # Entries of edge marginals that are processed at a time: 2 MB, and a few times that for temporary arrays.
 _ENTRIES_AT_A_TIME = 2**18

@@ -102,6 +102,8 @@ def check_inference(losses, inference, gradient):
     for name, loss in losses:
         if serves(inference, gradient, loss):
             continue
+        if loss.tasks <= inference.tasks:
+            gradient.wrap(inference)  # raises the more specific error if the strategy does not fit
         wanted = [f"the tasks {sorted(loss.tasks)}"] if loss.tasks else []
         wanted += [f"a derivative of {' and '.join(sorted(loss.needs))}"] if loss.needs else []
         methods = sorted(one for one, method in INFERENCE.items() if serves(method(), gradient, loss))

@@ -57,14 +57,14 @@ class Evaluation(NamedTuple):
             structure, theta = self.model.potentials(params, batch)
             if self.resume:
                 messages = batch.messages.setdefault(self.part, {})
-                inference = ResumedInference(inference, messages, self.renew)
+                inference = _ResumedInference(inference, messages, self.renew)
             loss = self.loss.for_batch(batch.index)
             value, d_theta, converged = loss(inference, structure, theta, batch.y, batch.site_weight)
             gradient = self.model.pack(self.model.pull_back(params, batch, theta, d_theta))
         return batch.weight @ value, gradient, bool(converged.all())
 
 
-class ResumedInference(BaseGradient):
+class _ResumedInference(BaseGradient):
     """An inference that starts from the messages of an earlier evaluation.
 
     Parameters
