@@ -1,4 +1,4 @@
-"""How a component parameter becomes a component."""
+"""Components chosen by name or passed as instances."""
 
 from contextlib import contextmanager
 
@@ -7,14 +7,14 @@ from sklearn.utils._param_validation import Options
 
 
 class Instances(Options):
-    """Constraint of a parameter: instances of a class, but not of one that derives from it.
+    """Parameter constraint: instances of a class, except those of one of its subclasses.
 
     Parameters
     ----------
     type : type
         The class.
     but : type
-        What is refused; it has a parameter of its own.
+        The subclass, which has a parameter of its own.
     """
 
     def __init__(self, type, but):
@@ -22,46 +22,21 @@ class Instances(Options):
         self.but = but
 
     def is_satisfied_by(self, val):
-        """Whether a value is right.
-
-        Parameters
-        ----------
-        val : object
-            The value.
-
-        Returns
-        -------
-        is_satisfied : bool
-            Whether it is.
-        """
+        """Return whether a value satisfies the constraint."""
         return isinstance(val, self.type) and not isinstance(val, self.but)
 
     def __str__(self):
-        return f"an instance of {self.type.__qualname__!r} that is no {self.but.__qualname__!r}"
+        return f"an instance of {self.type.__qualname__!r} that is not a {self.but.__qualname__!r}"
 
 
 def resolve(registry, choice, *, name):
-    """Make the component that a parameter asks for.
+    """Make a component from a name in the registry, or clone an instance; validate its parameters.
 
-    Parameters
-    ----------
-    registry : dict
-        Names and classes.
-    choice : str or estimator
-        A name, or an instance, which is cloned.
-    name : str
-        The parameter, for messages.
-
-    Returns
-    -------
-    component : estimator
-        A fresh one, its parameters validated.
+    `name` is the name of the parameter in error messages.
     """
     if isinstance(choice, str):
         if choice not in registry:
-            raise ValueError(
-                f"{name}={choice!r} is unknown, choose one of {sorted(registry)} or pass an instance."
-            )
+            raise ValueError(f"{name} must be one of {sorted(registry)} or an instance, got {choice!r}.")
         component = registry[choice]()
     else:
         component = clone(choice)
@@ -70,24 +45,13 @@ def resolve(registry, choice, *, name):
 
 
 @contextmanager
-def all_or_nothing(estimator):
-    """Put an estimator back as it was if anything fails: what is refused loses nothing.
-
-    Parameters
-    ----------
-    estimator : estimator
-        The estimator that is about to change.
-
-    Yields
-    ------
-    before : dict
-        Its attributes before the change.
-    """
+def restore_on_error(estimator):
+    """Restore all attributes of an estimator if an error is raised; yield the attributes from before."""
     before = vars(estimator).copy()
     try:
         yield before
     except BaseException:
-        # The callbacks still have to be torn down, for which they need what they left here.
+        # Callbacks are torn down later and need the attributes that they set.
         callbacks = {name: value for name, value in vars(estimator).items() if "callback" in name}
         vars(estimator).clear()
         vars(estimator).update({**before, **callbacks})

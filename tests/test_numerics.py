@@ -1,4 +1,4 @@
-"""Exponentials and logarithms that are vectorised: NumPy's, to a few units in the last place."""
+"""Vectorised exponentials and logarithms, which agree with NumPy to a few units in the last place."""
 
 import numpy as np
 import pytest
@@ -24,7 +24,7 @@ def in_a_loop(kernel):
 
 
 def one_by_one(function):
-    plain = getattr(function, "py_func", function)  # the same where nothing is compiled
+    plain = getattr(function, "py_func", function)  # without compilation the function itself
     return lambda values: np.array([plain(value) for value in values])
 
 
@@ -37,7 +37,7 @@ def each(registry):
 
 
 def around(values):
-    """Numbers, and those next to them."""
+    """Return numbers and their neighbours."""
     values = np.asarray(values, dtype=np.float64)
     return np.concatenate([np.nextafter(values, -np.inf), values, np.nextafter(values, np.inf)])
 
@@ -48,7 +48,7 @@ def assert_within_ulps(found, expected, *, ulps):
 
 
 @each(EXP)
-def test_exponentials(function, seed):
+def test_exponentials_agree_with_numpy(function, seed):
     rng = np.random.default_rng(seed)
     x = np.concatenate(
         [
@@ -64,8 +64,8 @@ def test_exponentials(function, seed):
 
 
 @each(EXP)
-def test_exponentials_that_are_nothing(function):
-    # as many as make vectors, so that those see them too
+def test_exponentials_of_small_values_are_zero(function):
+    # as many values as fill vector registers
     x = np.tile([-np.inf, -700.0, np.nextafter(-700.0, -np.inf), -1e300, -745.2, -701.0, -1e4, -1e8], 4)
     assert_array_equal(function(x), 0.0)
     assert_array_equal(function(np.tile([0.0, -0.0], 16)), 1.0)
@@ -73,8 +73,8 @@ def test_exponentials_that_are_nothing(function):
 
 
 @each(EXP)
-def test_an_exponential_does_not_depend_on_its_place(function, seed):
-    """What a loop does in vectors, and what is left over at its end."""
+def test_exponential_does_not_depend_on_its_position(function, seed):
+    """Loops process most values in vectors and the last ones one by one."""
     x = np.random.default_rng(seed).uniform(-50, 0, size=37)
     whole = function(x)
     for first in range(5):
@@ -83,7 +83,7 @@ def test_an_exponential_does_not_depend_on_its_place(function, seed):
 
 
 @each(LOG)
-def test_logarithms(function, seed):
+def test_logarithms_agree_with_numpy(function, seed):
     rng = np.random.default_rng(seed)
     info = np.finfo(np.float64)
     x = np.concatenate(
@@ -101,7 +101,7 @@ def test_logarithms(function, seed):
     assert_array_equal(function(np.ones(16)), 0.0)
 
 
-def test_kernel_array_copies_only_what_it_must(tmp_path):
+def test_kernel_array_copies_only_if_needed(tmp_path):
     values = np.arange(6.0).reshape(2, 3)
     assert kernel_array(values) is values
     frozen = values.copy()

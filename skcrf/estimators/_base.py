@@ -12,7 +12,7 @@ from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import validate_data
 
-from skcrf._registry import Instances, all_or_nothing, resolve
+from skcrf._registry import Instances, resolve, restore_on_error
 from skcrf.data import (
     Examples,
     Labels,
@@ -198,7 +198,7 @@ class BaseFieldClassifier(PredictionMixin, ClassifierMixin, CallbackSupportMixin
         self : object
             The fitted estimator.
         """
-        with all_or_nothing(self) as before:
+        with restore_on_error(self) as before:
             batches = self._prepare(X, y, sample_weight, reset=True)
             stages = self.schedule_.stages(sum(batch.n_examples for batch in batches), self.max_iter)
             context = self._init_callback_context(max_subtasks=sum(max_iter for _, max_iter in stages))
@@ -240,7 +240,7 @@ class BaseFieldClassifier(PredictionMixin, ClassifierMixin, CallbackSupportMixin
             The estimator.
         """
         first = not self.__sklearn_is_fitted__()
-        with all_or_nothing(self):
+        with restore_on_error(self):
             self._run_epoch(self._prepare(X, y, sample_weight, reset=first, classes=classes), first)
         return self
 

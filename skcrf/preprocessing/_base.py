@@ -9,7 +9,7 @@ from sklearn.callback import CallbackSupportMixin, with_callbacks
 from sklearn.utils._set_output import _wrap_data_with_container
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from skcrf._registry import all_or_nothing
+from skcrf._registry import restore_on_error
 from skcrf.data import Example, is_lazy, is_table, like_container
 
 
@@ -53,7 +53,7 @@ class BaseSiteTransformer(CallbackSupportMixin, TransformerMixin, BaseEstimator,
     def _fit_with_callbacks(self, X, y, fit_examples, *, reset):
         context = self._init_callback_context()
         context.call_on_fit_task_begin(estimator=self, X=X, y=y)
-        with all_or_nothing(self):
+        with restore_on_error(self):
             fit_examples(self._read(X, reset=reset))
         context.call_on_fit_task_end(estimator=self, X=X, y=y, reconstruction_attributes={})
         return self

@@ -278,7 +278,7 @@ def test_class_weight_and_a_start_that_has_no_sites(init):
 
 @pytest.mark.parametrize("gradient", GRADIENTS)
 def test_a_strategy_is_no_inference(gradient):
-    with pytest.raises(ValueError, match=r"'inference' parameter .* that is no 'BaseGradient'"):
+    with pytest.raises(ValueError, match=r"'inference' parameter .* that is not a 'BaseGradient'"):
         est(inference=GRADIENTS[gradient]()).fit(X, Y)
     with pytest.raises(ValueError, match="'inference' parameter"):
         est(inference=GRADIENTS[gradient]().wrap(TRW(tol=1e-3))).fit(X, Y)
