@@ -1,5 +1,7 @@
-"""Running a function over batches: threads, dask clusters, prefetching."""
+"""Evaluation of a function on batches: threads, dask clusters, prefetching."""
 
-from skcrf.parallel.threads import plain_interrupts, prefetched, workers
+from skcrf.parallel.backends import workers
+from skcrf.parallel.prefetch import prefetched
+from skcrf.parallel.threads import plain_interrupts
 
 __all__ = ["plain_interrupts", "prefetched", "workers"]

@@ -1,278 +1,219 @@
-"""Running a function over batches on the workers of a dask cluster.
+"""Evaluation of batches on the workers of a dask cluster.
 
-Batches are placed on the workers once and stay there; each run sends the function, with the weights that it
-holds, and gets its results back. The client keeps the batches, or the recipes of lazy ones, so that what is
-lost with a worker is placed again on another.
+Batches are sent to the workers once and stay there. Each run sends the function, with the weights that it
+holds, and gets the results back. `dask_recovery` handles lost workers.
 """
 
 import asyncio
-import concurrent.futures
-import time
 from contextlib import suppress
 from queue import Empty, Queue
 
 from sklearn import config_context, get_config
 
 from skcrf._scratch import reuse_memory
-from skcrf.parallel.threads import Progress, Threads, one_blas_thread
+from skcrf.parallel.blas import one_blas_thread
+from skcrf.parallel.dask_recovery import (
+    LOST_WORKER_ERRORS,
+    LostWorkerCounter,
+    result_or_loss,
+    wait_for_workers,
+)
+from skcrf.parallel.progress import Progress
+from skcrf.parallel.threads import OneThread
 
-# Size of what is sent in one message, about.
-_PIECE_BYTES = 2**26
-# How often a share may be lost in one run before it is taken to be deadly.
-_LOSSES = 3
-# Seconds between two looks at which workers are still there.
-_LOOK = 1.0
-# What the client raises when a worker goes away; broken connections are among the first.
-_LOST = (OSError, TimeoutError, asyncio.CancelledError, concurrent.futures.CancelledError)
+# Approximate number of bytes in one message.
+_MESSAGE_BYTES = 2**26
+# Seconds between two checks which workers are alive.
+_CHECK_SECONDS = 1.0
 
 
-class Piece:
-    """Some batches, as they are sent to a worker. Graphs that they share are sent once.
+class Parcel:
+    """Batches that are sent in one message, in which a graph that they share is sent once.
 
     Parameters
     ----------
-    batches : list of Batch or LazyBatch
+    batches : list of Batch or BatchLoader
         The batches.
     """
 
     def __init__(self, batches):
         self.batches = batches
 
-    def __sizeof__(self):  # for dask's accounts of memory
+    def __sizeof__(self):  # dask counts the memory of its workers
         return 1000 + sum(batch.nbytes for batch in self.batches)
 
 
-class Share:
-    """What one thread of a worker looks after.
+class Placement:
+    """Batches that are evaluated by one thread of a worker.
 
     Parameters
     ----------
-    batches : list of Batch or LazyBatch
-        Its part of the batches.
+    batches : list of Batch or BatchLoader
+        The batches.
     """
 
     def __init__(self, batches):
         self.batches = batches
         self.worker = None
-        self.pieces = []
+        self.parcels = []  # futures of the batches on the worker
 
     @property
     def n_sites(self):
-        """Number of sites of its batches; at least 1, as where it is not known."""
+        """Number of sites of the batches; a batch of unknown size counts as one."""
         return sum(max(1, batch.n_sites) for batch in self.batches)
 
-    def cut(self):
-        """Cut the batches, in order, into pieces that are good to send."""
-        pieces, size = [[]], 0
+    def is_on(self, workers):
+        """Return whether the batches are on one of these workers."""
+        return self.worker in workers and all(parcel.status == "finished" for parcel in self.parcels)
+
+    def pack(self):
+        """Pack the batches, in order, into parcels of a good size."""
+        groups, size = [[]], 0
         for batch in self.batches:
-            if pieces[-1] and size + batch.nbytes > _PIECE_BYTES:
-                pieces.append([])
+            if groups[-1] and size + batch.nbytes > _MESSAGE_BYTES:
+                groups.append([])
                 size = 0
-            pieces[-1].append(batch)
+            groups[-1].append(batch)
             size += batch.nbytes
-        return [Piece(batches) for batches in pieces]
+        return [Parcel(batches) for batches in groups]
 
 
-def evaluate(function, picked, config, *pieces):
-    """Run a function over batches that are on this worker.
-
-    Parameters
-    ----------
-    function : callable
-        What to call with each loaded batch.
-    picked : list of int
-        Which batches of the pieces.
-    config : dict
-        scikit-learn's configuration of the client.
-    *pieces : Piece
-        The batches.
-
-    Returns
-    -------
-    results : list
-        What the function returned.
-    """
-    batches = [batch for piece in pieces for batch in piece.batches]
-    with config_context(**config), one_blas_thread(), reuse_memory(), Threads(1, Progress("", 0)) as run:
-        return run(function, [batches[i] for i in picked])
+def evaluate(function, positions, config, *parcels):
+    """Evaluate a function on some batches of the parcels, on the worker that holds them."""
+    batches = [batch for parcel in parcels for batch in parcel.batches]
+    with config_context(**config), one_blas_thread(), reuse_memory():
+        return OneThread(Progress("", 0))(function, [batches[i] for i in positions])
 
 
-class Cluster:
-    """Runs a function over batches on the workers of a dask cluster.
+class DaskCluster:
+    """Evaluation of batches on the workers of a dask cluster.
 
     Parameters
     ----------
     client : distributed.Client
-        The connection to the cluster.
-    patience : float
-        Seconds to wait for a worker when there is none.
+        Connection to the cluster.
+    timeout : float
+        Seconds to wait for a worker if there is none.
     progress : Progress
-        Is told how far a run is.
+        Prints the progress of a run.
     """
 
-    def __init__(self, client, patience, progress):
+    def __init__(self, client, timeout, progress):
         self.client = client
-        self.patience = patience
+        self.timeout = timeout
         self.progress = progress
-        self.shares = []
-        self.places = {}  # of each batch, by its id: share and number there
-        self.tasks = {}  # future -> share
+        self.placements = []
+        self.places = {}  # id of a batch -> its placement and its position there
+        self.tasks = {}  # future -> placement
 
     def __enter__(self):
         return self
 
     def __exit__(self, *_):
-        self._drop(future for share in self.shares for future in share.pieces)
+        self._cancel(future for placement in self.placements for future in placement.parcels)
 
     def __call__(self, function, batches, among=None, title=""):
-        """Run the function over batches.
-
-        Parameters
-        ----------
-        function : callable
-            What to call with each loaded batch; can be pickled.
-        batches : list of Batch or LazyBatch
-            The batches.
-        among : list of Batch or LazyBatch, default=None
-            All batches that later runs may ask for, which are placed together.
-        title : str, default=""
-            What the run is for.
-
-        Returns
-        -------
-        results : list
-            What the function returned, in the order of the batches.
-        """
-        self._place([batch for batch in (among or batches) if id(batch) not in self.places])
-        wanted = {}
+        """Evaluate a function, which can be pickled, on batches, see `skcrf.parallel.workers`."""
+        self._assign([batch for batch in (among or batches) if id(batch) not in self.places])
+        positions = {}  # placement -> index of the batch in the run -> position in the placement
         for i, batch in enumerate(batches):
-            share, number = self.places[id(batch)]
-            wanted.setdefault(share, {})[i] = number
+            placement, position = self.places[id(batch)]
+            positions.setdefault(placement, {})[i] = position
         self.progress.start(title, len(batches))
-        self.queue = Queue()
-        losses, results = dict.fromkeys(wanted, 0), dict.fromkeys(range(len(batches)))
-        done, alive = 0, self._alive()
+        self.queue, lost = Queue(), LostWorkerCounter()
+        results, n_done, alive = [None] * len(batches), 0, self._alive()
         try:
-            for share, numbers in wanted.items():
-                losses[share] = self._submit(share, function, [*numbers.values()], alive, losses[share])
+            for placement in positions:
+                self._submit(placement, function, [*positions[placement].values()], alive, lost)
             while self.tasks:
-                for share, found, error in self._finished():
+                for placement, found, error in self._finished():
                     if error is None:
-                        results.update(zip(wanted[share], found, strict=True))
-                        done += len(found)
-                        self.progress.tell(done)
+                        for i, result in zip(positions[placement], found, strict=True):
+                            results[i] = result
+                        n_done += len(found)
+                        self.progress.update(n_done)
                     else:
-                        share.worker = None
-                        losses[share] = self._count(share, losses[share], error)
-                        numbers = [*wanted[share].values()]
-                        losses[share] = self._submit(share, function, numbers, alive, losses[share])
-        finally:  # nothing goes on after an error or an interrupt
-            self._drop(self.tasks)
+                        placement.worker = None
+                        lost.add(placement, error)
+                        self._submit(placement, function, [*positions[placement].values()], alive, lost)
+        finally:  # nothing continues after an error or an interrupt
+            self._cancel(self.tasks)
             self.tasks.clear()
-        return list(results.values())
+        return results
 
-    def _place(self, batches):
-        """Share batches out, the largest first, each to the share that has the least."""
+    def _assign(self, batches):
+        """Distribute batches over placements, the largest first, each to the placement with fewest sites."""
         if not batches:
             return
-        n_shares = min(len(batches), sum(self._alive().values()))
-        parts, load = [[] for _ in range(n_shares)], [0] * n_shares
+        n_placements = min(len(batches), sum(self._alive().values()))
+        assigned, load = [[] for _ in range(n_placements)], [0] * n_placements
         for batch in sorted(batches, key=lambda batch: -batch.n_sites):
             least = load.index(min(load))
-            parts[least].append(batch)
+            assigned[least].append(batch)
             load[least] += max(1, batch.n_sites)
-        for part in parts:
-            share = Share(part)
-            self.shares.append(share)
-            self.places |= {id(batch): (share, number) for number, batch in enumerate(part)}
+        for own in assigned:
+            placement = Placement(own)
+            self.placements.append(placement)
+            self.places |= {id(batch): (placement, position) for position, batch in enumerate(own)}
 
-    def _submit(self, share, function, numbers, alive, losses):
-        """Start the work of a share, which is sent to a worker before if it is nowhere; return its losses."""
-        while share.worker not in alive or any(piece.status != "finished" for piece in share.pieces):
+    def _submit(self, placement, function, positions, alive, lost):
+        """Start the evaluation of a placement, after sending its batches if they are on no worker."""
+        while not placement.is_on(alive):
             try:
-                self._send(share)
-                alive = {share.worker}
-            except _LOST as error:
-                losses = self._count(share, losses, error)
+                self._send(placement)
+                alive = {placement.worker}
+            except LOST_WORKER_ERRORS as error:
+                lost.add(placement, error)
         task = self.client.submit(
             evaluate,
             function,
-            numbers,
+            positions,
             get_config(),
-            *share.pieces,
-            workers=[share.worker],
-            pure=False,  # asked again, it is done again
+            *placement.parcels,
+            workers=[placement.worker],
+            pure=False,  # a repeated run is evaluated again
         )
-        self.tasks[task] = share
+        self.tasks[task] = placement
         task.add_done_callback(self.queue.put)
-        return losses
 
-    def _send(self, share):
-        """Place a share on the worker that has the least to do."""
-        threads = self._alive()
-        share.worker, share.pieces = None, []
-        load = dict.fromkeys(threads, 0)
-        for other in self.shares:
+    def _send(self, placement):
+        """Send batches to the worker with the fewest sites per thread."""
+        n_threads = self._alive()
+        placement.worker, placement.parcels = None, []
+        load = dict.fromkeys(n_threads, 0)
+        for other in self.placements:
             if other.worker in load:
                 load[other.worker] += other.n_sites
-        worker = min(load, key=lambda worker: load[worker] / threads[worker])
-        for piece in share.cut():
-            options = {"workers": [worker], "hash": False, "timeout": self.patience}
-            share.pieces.append(self.client.scatter(piece, **options))
-        share.worker = worker
+        worker = min(load, key=lambda worker: load[worker] / n_threads[worker])
+        for parcel in placement.pack():
+            options = {"workers": [worker], "hash": False, "timeout": self.timeout}
+            placement.parcels.append(self.client.scatter(parcel, **options))
+        placement.worker = worker
 
     def _finished(self):
-        """Wait for shares that are done; a list of share, results, and what happened if it was lost."""
+        """Wait for tasks; return placement, results and None of each, or the error that lost its worker."""
         try:
-            ready = [self.queue.get(timeout=_LOOK)]
+            ready = [self.queue.get(timeout=_CHECK_SECONDS)]
         except Empty:
             alive = self._alive()
-            gone = [task for task, share in self.tasks.items() if share.worker not in alive]
-            self._drop(gone)
-            return [(self.tasks.pop(task), None, OSError("the worker is gone")) for task in gone]
+            lost = [task for task, placement in self.tasks.items() if placement.worker not in alive]
+            self._cancel(lost)
+            return [(self.tasks.pop(task), None, OSError("the worker is gone")) for task in lost]
         while not self.queue.empty():
             ready.append(self.queue.get())
-        ready = {task: self.tasks.pop(task) for task in ready if task in self.tasks}  # others were dropped
+        ready = {task: self.tasks.pop(task) for task in ready if task in self.tasks}  # others were cancelled
         try:
             found = self.client.gather([*ready])  # one round trip for all of them
         except (Exception, asyncio.CancelledError):
-            return [(share, *_result(task)) for task, share in ready.items()]
-        return [(share, one, None) for share, one in zip(ready.values(), found, strict=True)]
+            return [(placement, *result_or_loss(task)) for task, placement in ready.items()]
+        return [(placement, results, None) for placement, results in zip(ready.values(), found, strict=True)]
 
     def _alive(self):
-        """Ask which workers there are, with their numbers of threads; wait a while if there is none."""
-        deadline = time.monotonic() + self.patience
-        while not (threads := self.client.nthreads()):
-            if time.monotonic() > deadline:
-                raise RuntimeError(
-                    f"The dask cluster has no worker after {self.patience} s: start some, or wait longer by "
-                    "joblib.parallel_config(backend='dask', wait_for_workers_timeout=...)."
-                )
-            time.sleep(0.1)
-        return threads
+        """Return the number of threads of each worker that is alive."""
+        return wait_for_workers(self.client, self.timeout)
 
-    def _count(self, share, losses, error):
-        """Count another loss of a share, and refuse to go on when it kills one worker after the other."""
-        if losses == _LOSSES:
-            names = [batch.name for batch in share.batches if batch.is_lazy]
-            raise RuntimeError(
-                f"{losses + 1} workers in a row were lost with the same {len(share.batches)} batches of "
-                f"{share.n_sites} sites{', ' * bool(names) + ', '.join(names[:3])}: is their memory enough?"
-            ) from error
-        return losses + 1
-
-    def _drop(self, futures):
+    def _cancel(self, futures):
         futures = list(futures)
         if futures:
-            with suppress(*_LOST, RuntimeError):  # where the client is closed, there is nothing to drop
+            with suppress(*LOST_WORKER_ERRORS, RuntimeError):  # a closed client has nothing to cancel
                 self.client.cancel(futures)
-
-
-def _result(task):
-    """Give the results of a task and None, or None and why it was lost; raise what the function raised."""
-    if task.status == "error" and type(task.exception()).__name__ != "KilledWorker":
-        task.result()
-    try:
-        return task.result(), None
-    except (Exception, asyncio.CancelledError) as error:
-        return None, error

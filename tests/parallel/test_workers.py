@@ -1,6 +1,7 @@
-"""Running over batches: order, threads, progress, and nothing done twice."""
+"""Evaluation of batches in threads: order, errors, configuration, progress, and nothing evaluated twice."""
 
 import os
+import pickle
 import threading
 import time
 
@@ -15,24 +16,24 @@ from skcrf import GridCRFClassifier
 from skcrf.datasets import make_potts
 from skcrf.inference import BP, TRW
 from skcrf.optimizers import LBFGS
-from skcrf.parallel import threads
-from skcrf.training.objective import Objective, workers
+from skcrf.parallel import progress, workers
+from skcrf.training.objective import Objective
 
 
 class Stub:
-    """A batch of which only the size is known."""
+    """A batch that has only a size."""
 
     is_lazy = False
 
     def __init__(self, n_sites):
         self.n_sites = n_sites
 
-    def made(self, loaded):
+    def build(self, loaded):
         return self
 
 
 class LazyStub(Stub):
-    """A batch that has to be loaded; counts the loaded ones that are alive."""
+    """A batch that has to be loaded; the class counts the loaded ones that are alive."""
 
     is_lazy = True
     alive, most = 0, 0
@@ -41,7 +42,7 @@ class LazyStub(Stub):
     def fetch(self):
         return Loaded()
 
-    def made(self, loaded):
+    def build(self, loaded):
         self.loaded = loaded
         return self
 
@@ -62,7 +63,7 @@ SIZES = [3, 9, 1, 9, 5, 2, 8]
 
 @pytest.mark.parametrize("kind", [Stub, LazyStub])
 @pytest.mark.parametrize("n_jobs", [1, 2, 3])
-def test_largest_first_and_results_in_order(n_jobs, kind):
+def test_largest_batches_start_first_and_results_are_in_order(n_jobs, kind):
     started = []
 
     def function(batch):
@@ -81,7 +82,7 @@ def test_largest_first_and_results_in_order(n_jobs, kind):
 
 
 @pytest.mark.parametrize("n_jobs", [1, 3])
-def test_few_examples_are_loaded_at_a_time(n_jobs):
+def test_few_batches_are_loaded_at_a_time(n_jobs):
     def function(batch):
         time.sleep(0.001)
         batch.loaded = None
@@ -97,7 +98,7 @@ def test_few_examples_are_loaded_at_a_time(n_jobs):
 @pytest.mark.parametrize("kind", [Stub, LazyStub])
 @pytest.mark.parametrize("n_jobs", [1, 2])
 @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
-def test_what_fails_stops_the_others(n_jobs, kind, error):
+def test_error_stops_the_run(n_jobs, kind, error):
     started = []
 
     def function(batch):
@@ -113,7 +114,7 @@ def test_what_fails_stops_the_others(n_jobs, kind, error):
     assert threading.active_count() == n_threads
 
 
-def test_one_blas_thread_until_the_last_has_left():
+def test_blas_has_one_thread_until_the_last_user_leaves():
     def limits():
         return [library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas"]
 
@@ -127,12 +128,12 @@ def test_one_blas_thread_until_the_last_has_left():
     assert limits() == before
 
 
-def test_threads_see_the_configuration():
+def test_threads_see_the_configuration_of_scikit_learn():
     with config_context(working_memory=77), workers(2) as run:
         assert run(lambda batch: get_config()["working_memory"], [Stub(1), Stub(2)]) == [77, 77]
 
 
-def test_number_of_threads():
+def test_number_of_threads_follows_joblib():
     def threads(n_jobs):
         with workers(n_jobs) as run:
             return run.n_threads
@@ -149,24 +150,23 @@ def test_number_of_threads():
         threads(0)
 
 
-def test_progress_of_what_lasts(monkeypatch, capsys):
+def test_long_runs_print_progress(monkeypatch, capsys):
     for verbose, every, lines in [(2, 0.0, 6), (2, 60.0, 0), (1, 0.0, 0)]:
-        monkeypatch.setattr(threads, "_SECONDS", every)
+        monkeypatch.setattr(progress, "_SECONDS", every)
         with workers(2, verbose=verbose, name="Model") as run:
             run(lambda batch: None, [Stub(size) for size in SIZES], title="evaluation")
-        told = capsys.readouterr().out.splitlines()
-        assert len(told) == lines
-        assert told[:1] == ["[Model] evaluation: 1 of 7 batches in 0 s"][:lines]
+        printed = capsys.readouterr().out.splitlines()
+        assert len(printed) == lines
+        assert printed[:1] == ["[Model] evaluation: 1 of 7 batches in 0 s"][:lines]
 
 
-def test_progress_of_a_fit(monkeypatch, capsys):
+def test_fit_prints_progress(monkeypatch, capsys):
     X, Y = make_potts(n_images=3, shape=(50, 50), random_state=0)
-    monkeypatch.setattr(threads, "_SECONDS", 0.0)
+    monkeypatch.setattr(progress, "_SECONDS", 0.0)
     GridCRFClassifier(inference=TRW(max_iter=1), tol=1e-3, verbose=2).fit(X, Y)
-    told = capsys.readouterr().out
-    for title in ("independent model", "evaluation"):
-        assert f"[GridCRFClassifier] {title}: 2 of 3 batches in" in told
-    assert "iteration 1: objective" in told
+    printed = capsys.readouterr().out
+    assert "[GridCRFClassifier] evaluation: 2 of 3 batches in" in printed
+    assert "iteration 1: objective" in printed
 
 
 # Nothing is evaluated twice
@@ -174,34 +174,35 @@ def test_progress_of_a_fit(monkeypatch, capsys):
 
 @pytest.fixture
 def evaluated(monkeypatch):
-    """Record what is really evaluated: the model and the bits of its weights."""
+    """Record each evaluation of all batches: the model and the bits of its weights."""
     seen = []
-    evaluate = Objective._evaluate
+    mean = Objective._mean
 
-    def recorded(self, evaluation, batches, title):
+    def recorded(self, evaluation, batches, *args, **options):
         if batches is self.batches:
-            seen.append((evaluation.edges, evaluation.weights.ravel().tobytes()))
-        return evaluate(self, evaluation, batches, title)
+            seen.append((pickle.dumps(evaluation.model), evaluation.w.tobytes()))
+        return mean(self, evaluation, batches, *args, **options)
 
-    monkeypatch.setattr(Objective, "_evaluate", recorded)
+    monkeypatch.setattr(Objective, "_mean", recorded)
     return seen
 
 
 @pytest.mark.parametrize("inference", [TRW(max_iter=3), TRW(max_iter=500, tol=1e-10)])
-def test_a_fit_evaluates_nothing_twice(evaluated, inference):
+def test_fit_evaluates_nothing_twice(evaluated, inference):
     X, Y = make_potts(n_images=4, shape=(8, 8), random_state=0)
     est = GridCRFClassifier(inference=inference, tol=1e-3).fit(X, Y)
-    assert {edges for edges, _ in evaluated} == {True, False}
+    assert len({model for model, _ in evaluated}) == 2  # one without edges
     assert len(evaluated) == len(set(evaluated))
     assert est.converged_
 
 
-def test_a_fresh_start_evaluates_nothing_twice(evaluated, monkeypatch):
+def test_restart_of_lbfgs_evaluates_nothing_twice(evaluated, monkeypatch):
     X, Y = make_potts(n_images=4, shape=(8, 8), random_state=0)
     est = GridCRFClassifier(inference=TRW(max_iter=3))
-    batches, shape = est._prepare(X, Y, None, reset=True)
+    batches = est._prepare(X, Y, None, reset=True)
     with workers(None) as run:
-        objective = est._objective(batches, shape, run)
+        objective = est._objective(batches, run)
+        start = objective.model.pack(objective.model.zeros())
         asked = []
 
         def misled(w):  # from the fourth point on the gradient points the wrong way, until a fresh start
@@ -210,56 +211,59 @@ def test_a_fresh_start_evaluates_nothing_twice(evaluated, monkeypatch):
             return value, -gradient if 4 <= len(asked) < 40 else gradient
 
         options = {"max_iter": 60, "tol": 1e-3, "callback": lambda w, value, **known: False, "rng": None}
-        LBFGS().minimize(misled, shape.ravel(), **options)
+        LBFGS().minimize(misled, start, **options)
     assert len(asked) > len(set(asked))  # it does ask again
     assert len(evaluated) == len(set(evaluated)) == len(set(asked))
 
 
-def test_a_repeated_answer_is_not_shared():
+def test_remembered_evaluation_is_copied():
     X, Y = make_potts(n_images=2, shape=(5, 5), random_state=0)
     est = GridCRFClassifier(inference=BP(max_iter=1, tol=1e-9))
-    batches, shape = est._prepare(X, Y, None, reset=True)
+    batches = est._prepare(X, Y, None, reset=True)
     with workers(None) as run:
-        objective = est._objective(batches, shape, run)
-        w = np.linspace(-1, 2, shape.ravel().size)
+        objective = est._objective(batches, run)
+        start = objective.model.pack(objective.model.zeros())
+        w = np.linspace(-1, 2, start.size)
         value, gradient = objective(w)
         assert not objective.converged
-        kept = gradient.copy()
+        expected = gradient.copy()
         gradient[:] = np.nan
-        objective.independent(w)
+        objective(start)
         assert objective.converged
         again, gradient = objective(w)
         assert not objective.converged  # as it was at these weights
     assert again == value
-    assert_array_equal(gradient, kept)
+    assert_array_equal(gradient, expected)
 
 
-def test_an_interrupted_evaluation_is_not_remembered():
+def test_interrupted_evaluation_is_not_remembered():
     X, Y = make_potts(n_images=2, shape=(5, 5), random_state=0)
     est = GridCRFClassifier(inference=TRW(max_iter=1))
-    batches, shape = est._prepare(X, Y, None, reset=True)
+    batches = est._prepare(X, Y, None, reset=True)
 
     def interrupted(*args, **kwargs):
         raise KeyboardInterrupt
 
     with workers(None) as run:
-        objective = est._objective(batches, shape, interrupted)
+        objective = est._objective(batches, interrupted)
+        start = objective.model.pack(objective.model.zeros())
         with pytest.raises(KeyboardInterrupt):
-            objective(shape.ravel())
+            objective(start)
         objective.run = run
-        assert np.isfinite(objective(shape.ravel())[0])
+        assert np.isfinite(objective(start)[0])
 
 
-def test_memory_of_evaluations_is_bounded(monkeypatch):
-    monkeypatch.setattr("skcrf.training.objective._BYTES", 0)
+def test_few_evaluations_are_remembered(monkeypatch):
+    monkeypatch.setattr("skcrf.training.objective._REMEMBERED_BYTES", 0)
     X, Y = make_potts(n_images=2, shape=(5, 5), random_state=0)
     est = GridCRFClassifier(inference=TRW(max_iter=1))
-    batches, shape = est._prepare(X, Y, None, reset=True)
+    batches = est._prepare(X, Y, None, reset=True)
     with workers(None) as run:
-        objective = est._objective(batches, shape, run)
+        objective = est._objective(batches, run)
+        start = objective.model.pack(objective.model.zeros())
         for step in range(5):
-            objective(shape.ravel() + step)
-    assert len(objective._known) == 2
+            objective(start + step)
+    assert len(objective._results) == 2
 
 
 # Features
@@ -272,23 +276,23 @@ def test_features_are_never_copied(dtype, edge_features, container):
     X, Y = make_potts(n_images=3, shape=(50, 50), random_state=0)
     X = container([np.ascontiguousarray(x, dtype=dtype) for x in X])
     est = GridCRFClassifier(edge_features=edge_features)
-    batches, _ = est._prepare(X, Y, [1.0, 2.0, 1.0], reset=True)
+    batches = est._prepare(X, Y, [1.0, 2.0, 1.0], reset=True)
     assert len(batches) == 3
     for batch, x in zip(batches, X, strict=True):
         assert batch.X.dtype == dtype
         assert np.shares_memory(batch.X, x)
-        assert np.shares_memory(batch.without_edges().X, x)
+        assert np.shares_memory(batch.without_edges.X, x)
     assert batches[0].graph is batches[2].graph
 
 
-def test_a_table_is_never_copied():
+def test_tables_are_never_copied():
     X = np.random.default_rng(0).normal(size=(5000, 2))
-    batches, _ = GridCRFClassifier()._prepare(X, np.arange(5000) % 2, None, reset=True)
+    batches = GridCRFClassifier()._prepare(X, np.arange(5000) % 2, None, reset=True)
     assert len(batches) > 1
     assert all(np.shares_memory(batch.X, X) for batch in batches)
 
 
-def test_weights_of_examples_scale_their_gradients():
+def test_sample_weight_counts_examples_several_times():
     X, Y = make_potts(n_images=4, shape=(6, 5), random_state=0)
     big, labels = make_potts(n_images=1, shape=(50, 50), random_state=1)
     X, Y = [*X, *big], [*Y, *labels]
@@ -301,8 +305,8 @@ def test_weights_of_examples_scale_their_gradients():
 
 
 @pytest.mark.parametrize("depth", [1, 3])
-def test_interrupts_that_kernels_make_something_else_of(depth):
-    """numba gives a SystemError where Ctrl-C comes while it makes arrays of what a kernel returns."""
+def test_interrupts_that_kernels_turn_into_system_errors(depth):
+    """numba raises a SystemError if Ctrl-C comes while it makes arrays from the results of a kernel."""
 
     def raised(error, depth):
         try:
