@@ -6,12 +6,13 @@ from numpy.testing import assert_allclose, assert_array_equal
 from skcrf.inference._engine import engines_of, plain_engines
 from skcrf.inference._lattice.engine import LatticeEngine
 from skcrf.inference._lattice.mean_field import LatticeMeanField
+from skcrf.inference._message_passing import EdgelessEngine
 from skcrf.inference._pairwise.engine import ChainEngine, PairwiseEngine
 from skcrf.inference._pairwise.mean_field import PairwiseMeanField
 
-#: Those that do lattices in vector arithmetic, and those that do any graph.
+#: Engines for lattices, and engines for any graph or for none.
 FAST = {LatticeEngine, LatticeMeanField}
-PLAIN = {PairwiseEngine, ChainEngine, PairwiseMeanField}
+PLAIN = {PairwiseEngine, ChainEngine, PairwiseMeanField, EdgelessEngine}
 
 FIELDS = ("mu", "edge_mu", "log_z", "n_iter", "converged")
 

@@ -13,6 +13,7 @@ from skcrf.graph import lattice, pack
 from skcrf.inference import BP, TRW, MeanField
 from skcrf.inference._lattice.classify import Options
 from skcrf.inference._lattice.engine import _RANGE, LatticeEngine
+from skcrf.inference._message_passing import EdgelessEngine
 from skcrf.inference._pairwise.engine import PairwiseEngine
 from skcrf.inference.trw import spanning_tree_weights
 
@@ -153,7 +154,7 @@ def test_lines_have_no_diagonals_and_pixels_no_lattice(method, seed):
         assert kinds[0] == kinds[1]
         assert not Options.decode(kinds[0]).has_diagonals
     pixel = lattice(1, 1, connectivity=8)
-    assert engines_of(method().forward(pixel, zoo.normal(pixel, 3, rng))) == {PairwiseEngine}
+    assert engines_of(method().forward(pixel, zoo.normal(pixel, 3, rng))) == {EdgelessEngine}
 
 
 def test_a_weight_of_its_own_takes_the_plain_engine(seed):

@@ -158,7 +158,7 @@ def test_refuses_layouts_it_does_not_claim(cls):
         if layout in cls.layouts:
             assert cls().forward(graph, theta).converged.all()
         else:
-            with pytest.raises(ValueError, match=f"{cls.__name__} takes .*{layout!r}"):
+            with pytest.raises(ValueError, match=f"layout .* for {cls.__name__}, got {layout!r}"):
                 cls().forward(graph, theta)
 
 
