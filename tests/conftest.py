@@ -1,4 +1,4 @@
-"""Seeds, the core suite, and who compiles what.
+"""Seeds, the core suite, and compilation of kernels ahead of the tests.
 
 ``SKCRF_TEST_SEED`` sets the seed of every random test: a number, several separated by commas, or "all".
 ``NUMBA_DISABLE_JIT=1 pytest -m core`` runs the core suite without compiling anything.
@@ -11,7 +11,7 @@ import pytest
 # Read when SciPy is imported; without it scikit-learn skips a part of its estimator checks.
 os.environ.setdefault("SCIPY_ARRAY_API", "1")
 
-#: Modules quick enough to be run with the kernels as plain Python.
+#: Modules that are quick enough with the kernels as plain Python.
 CORE = {
     "test_door",
     "test_graph",
@@ -23,8 +23,10 @@ CORE = {
     "test_loss_families",
     "test_stationary",
     "test_wrapping",
-    "test_directed",
-    "test_features",
+    "test_base_model",
+    "test_directed_model",
+    "test_pairwise_model",
+    "test_ties",
     "test_exact",
     "test_extreme",
     "test_factor_graphs",
@@ -38,7 +40,7 @@ CORE = {
     "test_gibbs",
 }
 
-#: Modules that use kernels of all kinds of graphs, so that it is worth while to compile these ahead.
+#: Modules that use the kernels of all kinds of graphs, which are then compiled ahead of the tests.
 NEED_ALL_KERNELS = {"test_inference", "test_lattice", "test_strategies"}
 
 
@@ -59,7 +61,7 @@ def pytest_configure(config):
 
 
 def pytest_ignore_collect(collection_path, config):
-    """Do not even import modules of which nothing will be run."""
+    """Skip modules outside the core suite without importing them."""
     is_test = collection_path.name.startswith("test_")
     if config.getoption("markexpr") == "core" and is_test and collection_path.stem not in CORE:
         return True
@@ -74,10 +76,7 @@ def pytest_collection_modifyitems(items):
 
 
 def pytest_collection_finish(session):
-    """Compile a share of the kernels in each worker of pytest-xdist, which otherwise compiles them all.
-
-    What one has compiled the others find in the cache.
-    """
+    """Compile a part of the kernels in each worker of pytest-xdist; the others read them from the cache."""
     worker = os.environ.get("PYTEST_XDIST_WORKER", "")
     if worker and any(item.path.stem in NEED_ALL_KERNELS for item in session.items):
         from kernels import compile_share

@@ -1,4 +1,4 @@
-"""What must hold of the package as a whole: what importing costs, registries, kernels, docstrings, files."""
+"""The package as a whole: import time, registries, kernels, docstrings, files and documentation."""
 
 import ast
 import configparser
@@ -17,6 +17,7 @@ from pathlib import Path
 import numba
 import numpy as np
 import pytest
+from conftest import CORE, NEED_ALL_KERNELS
 from numba.core.caching import NullCache
 from numba.core.registry import CPUDispatcher
 from numpydoc.validate import validate
@@ -56,7 +57,7 @@ def _python(code):
     return subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
 
 
-# ---------------------------------------------------------------------------------------- importing
+# Imports
 
 
 _COMPILED = """
@@ -75,8 +76,8 @@ def test_import_compiles_nothing():
     assert compiled.strip() == "[]"
 
 
-def test_import_time():
-    # As installed packages are imported: their modules have been compiled to byte code before.
+def test_import_takes_little_longer_than_that_of_scikit_learn_and_numba():
+    # Byte code is written, as for installed packages.
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
 
     def seconds(code):
@@ -84,7 +85,7 @@ def test_import_time():
         subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=environment, check=True)
         return os.times().children_user - before
 
-    # Time of the processor and the best of alternating rounds keep other work on the machine out of it.
+    # CPU time and the best of alternating rounds reduce the influence of other processes.
     rounds = [(seconds("import skcrf"), seconds("import sklearn.linear_model, numba")) for _ in range(3)]
     ours, theirs = np.min(rounds, axis=0)
     print(f"import skcrf {ours:.2f} s, scikit-learn and numba {theirs:.2f} s: {ours / theirs:.2f}x")
@@ -92,31 +93,31 @@ def test_import_time():
 
 
 def _prints(tree):
-    """Find the lines that print."""
+    """Return the lines that print."""
     calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
     return {call.lineno for call in calls if isinstance(call.func, ast.Name) and call.func.id == "print"}
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_imports_and_prints(path):
+def test_modules_import_required_dependencies_and_print_only_if_verbose(path):
     tree = ast.parse(path.read_text())
-    # threadpoolctl is a requirement of scikit-learn's own
+    # scikit-learn requires threadpoolctl
     allowed = {*sys.stdlib_module_names, *REQUIRED.values(), "skcrf", "threadpoolctl"}
     imported = set()
-    for node in tree.body:  # an optional dependency is imported inside the function that needs it
+    for node in tree.body:  # optional dependencies are imported inside functions
         if isinstance(node, ast.Import):
             imported |= {alias.name.split(".")[0] for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, "relative import"
             imported.add(node.module.split(".")[0])
     assert imported <= allowed
-    asked_for = [
+    verbose = [
         node for node in ast.walk(tree) if isinstance(node, ast.If) and "verbose" in ast.dump(node.test)
     ]
-    assert _prints(tree) == {line for node in asked_for for line in _prints(node)}
+    assert _prints(tree) == {line for node in verbose for line in _prints(node)}
 
 
-# ---------------------------------------------------------------------------------------- registries
+# Registries
 
 
 def _public_classes():
@@ -132,25 +133,25 @@ def _public_classes():
 def test_registries_are_complete(base):
     registry = REGISTRIES[base]
     concrete = {cls for cls in _public_classes() if not inspect.isabstract(cls) and cls not in REGISTRIES}
-    # A gradient is an inference too: what counts is the nearest base.
+    # A gradient is an inference too, so that the nearest base counts.
     found = {cls for cls in concrete if next((b for b in cls.__mro__ if b in REGISTRIES), None) is base}
     assert found == set(registry.values())
     assert all(re.fullmatch("[a-z][a-z0-9_]*", name) for name in registry)
 
 
 @pytest.mark.parametrize("base", REGISTRIES)
-def test_randomness_has_one_name(base):
+def test_seeds_are_called_random_state(base):
     names = {parameter for component in REGISTRIES[base].values() for parameter in component().get_params()}
     assert not {name for name in names if "seed" in name or "rng" in name}
 
 
-def test_public_names_exist():
+def test_names_in_all_exist():
     for module in _modules():
         for name in getattr(module, "__all__", []):
             assert hasattr(module, name), f"{module.__name__}.{name}"
 
 
-# ---------------------------------------------------------------------------------------- kernels
+# Kernels
 
 
 def _kernels():
@@ -168,7 +169,7 @@ def test_kernels_are_found():
 
 
 @pytest.mark.parametrize("kernel", _kernels(), ids=lambda kernel: f"{kernel.__module__}.{kernel.__name__}")
-def test_kernel_options(kernel):
+def test_kernels_are_cached_and_release_the_gil(kernel):
     options = kernel.targetoptions
     assert options.get("nogil") is True
     assert not isinstance(kernel._cache, NullCache), "cache=True is missing"
@@ -177,12 +178,12 @@ def test_kernel_options(kernel):
     assert flags is False or (flags is not True and not {"fast", "nnan", "ninf"} & set(flags))
 
 
-# ---------------------------------------------------------------------------------------- docstrings
+# Docstrings
 
-#: Not asked for: examples, references and a longer summary everywhere; results without a name; a capital
-#: where a sentence starts with theta.
+#: Rules of numpydoc that do not apply: examples, references and an extended summary everywhere, names of all
+#: results, and a capital letter if a sentence starts with theta.
 _EXCUSED = {"EX01", "SA01", "ES01", "RT02", "RT04", "SS02"}
-#: Behind the estimators: not in the API pages.
+#: Packages that are not in the API pages.
 _INTERNAL = ("skcrf.data", "skcrf.models", "skcrf.training", "skcrf.parallel")
 
 
@@ -193,7 +194,7 @@ def _public(module):
 
 @cache
 def _documented():
-    """Find every public class, its public methods, and every public function, by full name."""
+    """Return all public classes, their public methods, and public functions, by full name."""
     members = [cls for registry in REGISTRIES.values() for cls in registry.values()]
     for module in _modules():
         private = any(part.startswith("_") for part in module.__name__.split("."))
@@ -210,12 +211,12 @@ def _documented():
     return {name: found[name] for name in sorted(found) if name.startswith("skcrf.")}
 
 
-# The base classes have a section of their own, which numpydoc does not know.
+# The base classes have a section that numpydoc does not know.
 @pytest.mark.filterwarnings("ignore:Unknown section Conventions")
 @pytest.mark.parametrize("name", _documented())
-def test_docstring(name):
+def test_docstrings_follow_numpydoc(name):
     member = _documented()[name]
-    if member.__doc__ is None:  # an override: its base class says what it does
+    if member.__doc__ is None:  # an override: its base class has the docstring
         module, cls, method = name.rsplit(".", 2)
         assert inspect.getdoc(getattr(getattr(importlib.import_module(module), cls), method))
         return
@@ -228,14 +229,14 @@ def test_docstring(name):
     assert not errors, "\n".join([name, *errors])
 
 
-# ---------------------------------------------------------------------------------------- files
+# Files
 
 
-def test_required_dependencies():
+def test_setup_cfg_has_the_required_dependencies():
     assert _requirements(_setup_cfg()["options"]["install_requires"]) == set(REQUIRED)
 
 
-def test_version_has_changes():
+def test_changes_has_a_section_of_the_version():
     assert _setup_cfg()["metadata"]["version"] == "attr: skcrf.__version__"
     assert f"\n{skcrf.__version__}\n---" in (ROOT / "CHANGES.md").read_text()
 
@@ -244,7 +245,7 @@ def _readme_blocks(pattern):
     return re.findall(pattern, (ROOT / "README.md").read_text(), flags=re.DOTALL)
 
 
-def test_readme_commands():
+def test_readme_commands_name_existing_files_and_extras():
     blocks = dict(_readme_blocks(r"<!-- command: (\w+) -->\n```bash\n(.*?)```"))
     assert set(blocks) == {"main", "test"}
     extras = set(_setup_cfg()["options.extras_require"])
@@ -252,21 +253,21 @@ def test_readme_commands():
         (line,) = block.strip().split("\n")
         words = shlex.split(line)
         assert words[:3] == ["python3", "-m", "venv"]
-        assert words[3].startswith(".venv")  # which git ignores
+        assert words[3].startswith(".venv")  # ignored by git
         assert {extra for word in words for extra in re.findall(r"\.\[(\w+)\]", word)} <= extras
         assert all((ROOT / word).is_file() for word in words if word.endswith(".py"))
 
 
-def test_readme_quick_start(capsys):
+def test_readme_quick_start_prints_scores(capsys):
     (code,) = _readme_blocks(r"```python\n(.*?)```")
     names = {}
     exec(code, names)
-    shown = capsys.readouterr().out.strip()
-    assert shown and all(0.5 < float(number) <= 1 for number in re.findall(r"\d\.\d+", shown))
+    printed = capsys.readouterr().out.strip()
+    assert printed and all(0.5 < float(number) <= 1 for number in re.findall(r"\d\.\d+", printed))
 
 
 @pytest.mark.parametrize("page", sorted((ROOT / "doc").glob("*.rst")), ids=lambda page: page.name)
-def test_doc_page(page):
+def test_examples_of_documentation_pages_run(page):
     options = doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS
     assert doctest.testfile(str(page), module_relative=False, optionflags=options).failed == 0
 
@@ -274,19 +275,34 @@ def test_doc_page(page):
 _LEFTOVER = re.compile(
     r"(?<![\w.])/(?:work|root|home|tmp|opt|Users)/|\b(?:TO" + r"DO|FIX" + r"ME|XX" + r"X)\b"
 )
-_MADE = {"_build", "api", "gallery", "build", "results"}
+_GENERATED = {"_build", "api", "gallery", "build", "results"}
 
 
-def test_no_leftovers():
+def test_files_have_no_absolute_paths_or_open_tasks():
     suffixes = {".py", ".md", ".rst", ".cfg", ".toml", ".txt", ""}
     found, read = [], 0
     for path in sorted(ROOT.rglob("*")):
         parts = path.relative_to(ROOT).parts
         hidden = any(part.startswith(".") and part not in (".ci", ".gitignore") for part in parts)
-        if not path.is_file() or path.suffix not in suffixes or hidden or _MADE & set(parts):
+        if not path.is_file() or path.suffix not in suffixes or hidden or _GENERATED & set(parts):
             continue
         read += 1
         lines = path.read_text().splitlines()
         found += [f"{path.name}:{i} {line}" for i, line in enumerate(lines, 1) if _LEFTOVER.search(line)]
     assert read > len(SOURCES)
     assert not found, "\n".join(found)
+
+
+def test_core_suite_and_ci_name_existing_test_files():
+    stems = {path.stem for path in (ROOT / "tests").rglob("test_*.py")}
+    assert CORE | NEED_ALL_KERNELS <= stems, sorted((CORE | NEED_ALL_KERNELS) - stems)
+    script = (ROOT / ".ci" / "run").read_text()
+    for folder, alternatives, name in re.findall(r"(\w+/)?test_(?:{([\w,]+)}|(\w+))\.py", script):
+        for stem in alternatives.split(",") if alternatives else [name]:
+            assert (ROOT / "tests" / folder / f"test_{stem}.py").is_file(), f"{folder}test_{stem}.py"
+
+
+def test_names_of_test_files_are_unique():
+    """Test files have no packages, so that pytest imports them by their names."""
+    names = [path.name for path in (ROOT / "tests").rglob("*.py")]
+    assert len(names) == len(set(names))

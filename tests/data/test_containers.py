@@ -48,7 +48,7 @@ CONTAINERS = {
 
 
 @pytest.mark.parametrize("case", CONTAINERS)
-def test_tables_and_lazy_sequences_are_told_apart(case):
+def test_tables_and_lazy_sequences_are_distinguished(case):
     X, table, lazy = CONTAINERS[case]
     assert is_table(X) == table
     assert is_lazy(X) == lazy

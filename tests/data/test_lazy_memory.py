@@ -24,7 +24,7 @@ def quick(**params):
 
 
 def count_alive(n_images, shape=(8, 8), dtype=float):
-    """Return a function that tells the largest number of images alive so far, and the images."""
+    """Return a function that returns the largest number of images alive so far, and the images."""
     alive, most, lock = set(), [0], threading.Lock()
 
     def loader(i):

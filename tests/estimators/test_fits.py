@@ -107,5 +107,5 @@ def test_warm_start_starts_afresh_if_the_model_changed(images):
     other = est.set_params(fit_intercept=False).fit(X, Y)
     assert not other.intercept_.any()
     renamed = [y + 10 for y in Y]
-    afresh = quick(fit_intercept=False).fit(X, renamed)
-    np.testing.assert_array_equal(est.fit(X, renamed).coef_, afresh.coef_)
+    fresh = quick(fit_intercept=False).fit(X, renamed)
+    np.testing.assert_array_equal(est.fit(X, renamed).coef_, fresh.coef_)

@@ -7,10 +7,12 @@ from joblib import dump, load
 from sklearn.base import clone
 from small_images import flat, quick, ragged_images
 
-from skcrf.datasets import make_binary_denoising
-from skcrf.inference import BP
+from skcrf import GridCRFClassifier
+from skcrf.datasets import make_binary_denoising, make_potts
+from skcrf.inference import BP, TRW
 from skcrf.losses import LOSSES
 from skcrf.optimizers import Subgradient
+from skcrf.training import Evaluation
 
 
 @pytest.fixture(scope="module")
@@ -77,6 +79,44 @@ def test_memory_maps_are_accepted(images, tmp_path):
     dump((X, Y), tmp_path / "images.joblib")
     mapped = load(tmp_path / "images.joblib", mmap_mode="r")
     np.testing.assert_array_equal(quick().fit(*mapped).coef_, quick().fit(X, Y).coef_)
+
+
+@pytest.fixture
+def evaluated(monkeypatch):
+    """Record the batches that a fit evaluates."""
+    batches, evaluate = [], Evaluation.__call__
+
+    def recorded(self, batch):
+        batches.append(batch)
+        return evaluate(self, batch)
+
+    monkeypatch.setattr(Evaluation, "__call__", recorded)
+    return batches
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("edge_features", ["bias", "contrast"])
+@pytest.mark.parametrize("container", [list, np.array, tuple])
+def test_fit_does_not_copy_the_features_of_large_images(evaluated, dtype, edge_features, container):
+    X, Y = make_potts(n_images=3, shape=(50, 50), random_state=0)
+    X = container([np.ascontiguousarray(x, dtype=dtype) for x in X])
+    quick(edge_features=edge_features, max_iter=1).fit(X, Y, sample_weight=[1.0, 2.0, 1.0])
+    assert {int(batch.index[0]) for batch in evaluated} == {0, 1, 2}
+    for batch in evaluated:
+        x = X[batch.index[0]]
+        assert batch.X.dtype == dtype
+        assert np.shares_memory(batch.X, x)
+        assert np.shares_memory(batch.without_edges.X, x)
+    assert len({id(batch.graph) for batch in evaluated}) == 1
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_fit_does_not_copy_tables(evaluated):
+    X = np.random.default_rng(0).normal(size=(5000, 2))
+    quick(max_iter=1).fit(X, np.arange(5000) % 2)
+    assert len({int(batch.index[0]) for batch in evaluated}) > 1
+    assert all(np.shares_memory(batch.X, X) for batch in evaluated)
 
 
 # Labels
@@ -176,3 +216,15 @@ def test_class_weights_favour_a_class(images):
     favoured = quick(class_weight={0: 50.0}).fit(X, Y)
     plain = quick().fit(X, Y)
     assert np.mean(flat(favoured.predict(X)) == 0) > np.mean(flat(plain.predict(X)) == 0)
+
+
+def test_integer_sample_weights_are_repetitions_in_batches_of_any_size():
+    X, Y = make_potts(n_images=4, shape=(6, 5), random_state=0)
+    big, labels = make_potts(n_images=1, shape=(50, 50), random_state=1)
+    X, Y = [*X, *big], [*Y, *labels]
+    options = {"inference": TRW(max_iter=2), "tol": 1e-4}
+    weighted = GridCRFClassifier(**options).fit(X, Y, sample_weight=[1, 3, 1, 2, 2])
+    repeated = [0, 1, 1, 1, 2, 3, 3, 4, 4]
+    plain = GridCRFClassifier(**options).fit([X[i] for i in repeated], [Y[i] for i in repeated])
+    np.testing.assert_allclose(weighted.coef_, plain.coef_, rtol=1e-3)
+    np.testing.assert_allclose(weighted.loss_curve_[-1], plain.loss_curve_[-1], rtol=1e-6)

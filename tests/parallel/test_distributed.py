@@ -9,6 +9,7 @@ from contextlib import ExitStack, contextmanager
 
 import numpy as np
 import pytest
+from batching import batches_of, lattice_model
 from joblib import parallel_config
 from numpy.testing import assert_array_equal
 from sklearn.base import clone
@@ -19,12 +20,15 @@ from sklearn.preprocessing import StandardScaler
 from threadpoolctl import threadpool_info
 
 from skcrf import GridCRFClassifier
+from skcrf.data import EDGE_FEATURES, LatticeTopology
 from skcrf.datasets import LazyImages, make_potts
+from skcrf.gradients import Backprop
 from skcrf.inference import TRW
+from skcrf.losses import UnivariateLogistic
 from skcrf.optimizers import Adam
 from skcrf.parallel import progress, workers
 from skcrf.preprocessing import PixelWise
-from skcrf.training.objective import Evaluation, Objective
+from skcrf.training import Evaluation, Objective
 
 distributed = pytest.importorskip("distributed")
 
@@ -230,8 +234,8 @@ def test_errors_of_workers_are_raised_by_the_client(on_dask, monkeypatch):
 
 def test_pickles_of_batches_are_small(data):
     X, Y = data
-    est = quick(edge_features="contrast", verbose=1)
-    batches = est._prepare(X, Y, None, reset=True)
+    contrast = LatticeTopology(4, EDGE_FEATURES["contrast"], 2)
+    batches = batches_of(X, Y, topology=contrast)
     batches[0].n_labels, batches[0].groups  # are not sent: each process can compute them
     sent = pickle.dumps(batches[0])
     assert len(sent) < batches[0].X.nbytes + batches[0].y.nbytes + 4000  # graphs are not sent either
@@ -241,13 +245,13 @@ def test_pickles_of_batches_are_small(data):
         assert_array_equal(one, other)
     for name in ("X", "V", "y", "weight"):
         assert_array_equal(getattr(again, name), getattr(batches[0], name))
-    model = est._model()
+    model = lattice_model(batches, 3, contrast)
     w = model.pack(model.zeros())
-    evaluation = Evaluation(model, w, est.loss_, est.gradient_.wrap(est.inference_))
+    evaluation = Evaluation(model, w, UnivariateLogistic(), Backprop().wrap(TRW()))
     assert len(pickle.dumps(evaluation)) < w.nbytes + 4000
     paths = [f"a-rather-long-name-of-an-image-{i}.png" for i in range(200)]
     labels = [np.arange(900).reshape(30, 30) % 2] * 200
-    lazy = est._prepare(LazyImages(paths, draw_any), labels, None, reset=True)
+    lazy = batches_of(LazyImages(paths, draw_any), labels)
     assert sum(len(pickle.dumps(batch)) for batch in lazy) < 3000 * len(lazy) + 8 * 900 * 200
 
 
@@ -257,7 +261,7 @@ def test_workers_use_one_blas_thread(on_dask, data):
             return [library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas"]
 
     X, Y = data
-    batches = quick()._prepare(X, Y, None, reset=True)
+    batches = batches_of(X, Y)
     with workers(None) as run:
         assert isinstance(run, dask_cluster.DaskCluster)
         assert {number for found in run(Asking(), batches) for number in found} == {1}
@@ -318,7 +322,7 @@ class Deadly:
 @pytest.mark.parametrize("times", [1, 99])
 def test_batch_that_kills_workers_is_given_up(on_dask, data, tmp_path, times):
     X, Y = data
-    batches = quick()._prepare(X, Y, None, reset=True)
+    batches = batches_of(X, Y)
     sizes = [batch.n_sites for batch in batches]
     deadly = Deadly(sizes[1], str(tmp_path), times)
     with parallel_config(backend="dask", wait_for_workers_timeout=30), workers(None) as run:
@@ -339,7 +343,7 @@ def test_cluster_without_workers_is_refused(data):
                 dask_cluster.DaskCluster(client, 0.2, progress.Progress("", 0)) as run,
                 pytest.raises(RuntimeError, match="no worker"),
             ):
-                run(len, quick()._prepare(*data, None, reset=True))
+                run(len, batches_of(*data))
 
 
 class Interrupter(Killer):

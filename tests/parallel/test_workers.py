@@ -1,23 +1,18 @@
-"""Evaluation of batches in threads: order, errors, configuration, progress, and nothing evaluated twice."""
+"""Evaluation of batches in threads: order, errors, configuration and progress."""
 
 import os
-import pickle
 import threading
 import time
 
-import numpy as np
 import pytest
 from joblib import parallel_config
-from numpy.testing import assert_array_equal
 from sklearn import config_context, get_config
 from threadpoolctl import threadpool_info
 
 from skcrf import GridCRFClassifier
 from skcrf.datasets import make_potts
-from skcrf.inference import BP, TRW
-from skcrf.optimizers import LBFGS
+from skcrf.inference import TRW
 from skcrf.parallel import progress, workers
-from skcrf.training.objective import Objective
 
 
 class Stub:
@@ -167,141 +162,6 @@ def test_fit_prints_progress(monkeypatch, capsys):
     printed = capsys.readouterr().out
     assert "[GridCRFClassifier] evaluation: 2 of 3 batches in" in printed
     assert "iteration 1: objective" in printed
-
-
-# Nothing is evaluated twice
-
-
-@pytest.fixture
-def evaluated(monkeypatch):
-    """Record each evaluation of all batches: the model and the bits of its weights."""
-    seen = []
-    mean = Objective._mean
-
-    def recorded(self, evaluation, batches, *args, **options):
-        if batches is self.batches:
-            seen.append((pickle.dumps(evaluation.model), evaluation.w.tobytes()))
-        return mean(self, evaluation, batches, *args, **options)
-
-    monkeypatch.setattr(Objective, "_mean", recorded)
-    return seen
-
-
-@pytest.mark.parametrize("inference", [TRW(max_iter=3), TRW(max_iter=500, tol=1e-10)])
-def test_fit_evaluates_nothing_twice(evaluated, inference):
-    X, Y = make_potts(n_images=4, shape=(8, 8), random_state=0)
-    est = GridCRFClassifier(inference=inference, tol=1e-3).fit(X, Y)
-    assert len({model for model, _ in evaluated}) == 2  # one without edges
-    assert len(evaluated) == len(set(evaluated))
-    assert est.converged_
-
-
-def test_restart_of_lbfgs_evaluates_nothing_twice(evaluated, monkeypatch):
-    X, Y = make_potts(n_images=4, shape=(8, 8), random_state=0)
-    est = GridCRFClassifier(inference=TRW(max_iter=3))
-    batches = est._prepare(X, Y, None, reset=True)
-    with workers(None) as run:
-        objective = est._objective(batches, run)
-        start = objective.model.pack(objective.model.zeros())
-        asked = []
-
-        def misled(w):  # from the fourth point on the gradient points the wrong way, until a fresh start
-            asked.append(w.tobytes())
-            value, gradient = objective(w)
-            return value, -gradient if 4 <= len(asked) < 40 else gradient
-
-        options = {"max_iter": 60, "tol": 1e-3, "callback": lambda w, value, **known: False, "rng": None}
-        LBFGS().minimize(misled, start, **options)
-    assert len(asked) > len(set(asked))  # it does ask again
-    assert len(evaluated) == len(set(evaluated)) == len(set(asked))
-
-
-def test_remembered_evaluation_is_copied():
-    X, Y = make_potts(n_images=2, shape=(5, 5), random_state=0)
-    est = GridCRFClassifier(inference=BP(max_iter=1, tol=1e-9))
-    batches = est._prepare(X, Y, None, reset=True)
-    with workers(None) as run:
-        objective = est._objective(batches, run)
-        start = objective.model.pack(objective.model.zeros())
-        w = np.linspace(-1, 2, start.size)
-        value, gradient = objective(w)
-        assert not objective.converged
-        expected = gradient.copy()
-        gradient[:] = np.nan
-        objective(start)
-        assert objective.converged
-        again, gradient = objective(w)
-        assert not objective.converged  # as it was at these weights
-    assert again == value
-    assert_array_equal(gradient, expected)
-
-
-def test_interrupted_evaluation_is_not_remembered():
-    X, Y = make_potts(n_images=2, shape=(5, 5), random_state=0)
-    est = GridCRFClassifier(inference=TRW(max_iter=1))
-    batches = est._prepare(X, Y, None, reset=True)
-
-    def interrupted(*args, **kwargs):
-        raise KeyboardInterrupt
-
-    with workers(None) as run:
-        objective = est._objective(batches, interrupted)
-        start = objective.model.pack(objective.model.zeros())
-        with pytest.raises(KeyboardInterrupt):
-            objective(start)
-        objective.run = run
-        assert np.isfinite(objective(start)[0])
-
-
-def test_few_evaluations_are_remembered(monkeypatch):
-    monkeypatch.setattr("skcrf.training.objective._REMEMBERED_BYTES", 0)
-    X, Y = make_potts(n_images=2, shape=(5, 5), random_state=0)
-    est = GridCRFClassifier(inference=TRW(max_iter=1))
-    batches = est._prepare(X, Y, None, reset=True)
-    with workers(None) as run:
-        objective = est._objective(batches, run)
-        start = objective.model.pack(objective.model.zeros())
-        for step in range(5):
-            objective(start + step)
-    assert len(objective._results) == 2
-
-
-# Features
-
-
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("edge_features", ["bias", "contrast"])
-@pytest.mark.parametrize("container", [list, np.array, tuple])
-def test_features_are_never_copied(dtype, edge_features, container):
-    X, Y = make_potts(n_images=3, shape=(50, 50), random_state=0)
-    X = container([np.ascontiguousarray(x, dtype=dtype) for x in X])
-    est = GridCRFClassifier(edge_features=edge_features)
-    batches = est._prepare(X, Y, [1.0, 2.0, 1.0], reset=True)
-    assert len(batches) == 3
-    for batch, x in zip(batches, X, strict=True):
-        assert batch.X.dtype == dtype
-        assert np.shares_memory(batch.X, x)
-        assert np.shares_memory(batch.without_edges.X, x)
-    assert batches[0].graph is batches[2].graph
-
-
-def test_tables_are_never_copied():
-    X = np.random.default_rng(0).normal(size=(5000, 2))
-    batches = GridCRFClassifier()._prepare(X, np.arange(5000) % 2, None, reset=True)
-    assert len(batches) > 1
-    assert all(np.shares_memory(batch.X, X) for batch in batches)
-
-
-def test_sample_weight_counts_examples_several_times():
-    X, Y = make_potts(n_images=4, shape=(6, 5), random_state=0)
-    big, labels = make_potts(n_images=1, shape=(50, 50), random_state=1)
-    X, Y = [*X, *big], [*Y, *labels]
-    options = {"inference": TRW(max_iter=2), "tol": 1e-4}
-    weighted = GridCRFClassifier(**options).fit(X, Y, sample_weight=[1, 3, 1, 2, 2])
-    repeated = [0, 1, 1, 1, 2, 3, 3, 4, 4]
-    plain = GridCRFClassifier(**options).fit([X[i] for i in repeated], [Y[i] for i in repeated])
-    np.testing.assert_allclose(weighted.coef_, plain.coef_, rtol=1e-3)
-    np.testing.assert_allclose(weighted.loss_curve_[-1], plain.loss_curve_[-1], rtol=1e-6)
 
 
 @pytest.mark.parametrize("depth", [1, 3])

@@ -9,6 +9,7 @@ from derivatives import check_weight_gradient
 from messages import says
 from numpy.testing import assert_allclose, assert_array_equal
 
+from skcrf import GridCRFClassifier
 from skcrf.data import ChainTopology, DAGReader, GraphReader, GraphTopology, LatticeTopology, SequenceReader
 from skcrf.datasets import make_potts
 from skcrf.inference import BP, TRW, Exact, GraphCut
@@ -277,15 +278,12 @@ def evaluated(monkeypatch):
 
 
 @pytest.mark.parametrize("inference", [TRW(max_iter=3), TRW(max_iter=500, tol=1e-10)])
-def test_optimizers_evaluate_no_weights_twice(evaluated, inference):
-    objective = image_objective(4, (8, 8), inference=inference)
-    result = LBFGS().minimize(objective, zeros(objective), **OPTIONS)
-    n_evaluations = sum(evaluated.values())
-    assert result.success
-    if inference.tol == 0:  # else messages are renewed, and values change slightly
-        assert set(evaluated.values()) == {1}
-        objective(result.x)
-        assert sum(evaluated.values()) == n_evaluations
+def test_fits_evaluate_no_weights_twice(evaluated, inference):
+    X, Y = potts_images(4, (8, 8))  # one batch
+    est = GridCRFClassifier(inference=inference, tol=1e-3).fit(X, Y)
+    assert {model for model, _ in evaluated} == {"PairwiseModel", "IndependentModel"}
+    assert set(evaluated.values()) == {1}
+    assert est.converged_
 
 
 def test_restarts_of_lbfgs_evaluate_no_weights_twice(evaluated):
@@ -309,7 +307,8 @@ def test_remembered_gradients_are_not_shared():
     assert not objective.converged
     expected = gradient.copy()
     gradient[:] = np.nan
-    objective.replace(model=objective.model.independent(), inference=objective.inference)(w)
+    objective(zeros(objective))
+    assert objective.converged
     again, gradient = objective(w)
     assert not objective.converged  # as it was at these weights
     assert again == value
@@ -339,3 +338,14 @@ def test_number_of_remembered_evaluations_is_bounded(evaluated):
     assert sum(evaluated.values()) == 65
     objective(points[0])
     assert sum(evaluated.values()) == 66
+
+
+def test_at_least_two_evaluations_are_remembered_whatever_their_size(evaluated, monkeypatch):
+    monkeypatch.setattr("skcrf.training.objective._REMEMBERED_BYTES", 0)
+    objective = image_objective(inference=TRW(max_iter=1))
+    points = [zeros(objective) + step for step in range(5)]
+    for w in [*points, points[4], points[3]]:
+        objective(w)
+    assert sum(evaluated.values()) == 5
+    objective(points[2])
+    assert sum(evaluated.values()) == 6
