@@ -1,3 +1,4 @@
+# ruff: noqa: E501
 """Structure of the package: imports between packages, sizes of files and functions, docstrings, base classes."""
 
 import ast
@@ -20,7 +21,16 @@ TESTS = sorted((ROOT / "tests").rglob("*.py"))
 #: Modules that every package may import.
 COMMON = {"_kernel_cache", "_numerics", "_registry", "_scratch"}
 _COMPONENTS = {"graph", "data", "models", "inference", "gradients", "losses", "optimizers", "parallel"}
-_EVERYTHING = {*_COMPONENTS, "training", "estimators", "preprocessing", "metrics", "plotting", "uai", "datasets"}
+_EVERYTHING = {
+    *_COMPONENTS,
+    "training",
+    "estimators",
+    "preprocessing",
+    "metrics",
+    "plotting",
+    "uai",
+    "datasets",
+}
 #: Packages that a package may import besides itself and `COMMON`.
 MAY_IMPORT = {
     "graph": set(),
@@ -155,7 +165,9 @@ def lines_of_code(function, lines):
     documented = ast.get_docstring(function) is not None
     docstring = range(function.body[0].lineno, function.body[0].end_lineno + 1) if documented else ()
     return sum(
-        number not in docstring and not lines[number - 1].strip().startswith("#") and bool(lines[number - 1].strip())
+        number not in docstring
+        and not lines[number - 1].strip().startswith("#")
+        and bool(lines[number - 1].strip())
         for number in range(function.lineno, function.end_lineno + 1)
     )
 
@@ -183,7 +195,9 @@ def test_no_docstring_starts_with_what_or_how(paths):
             if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
                 first = (ast.get_docstring(node) or "").split(maxsplit=1)[:1]
                 if first in (["What"], ["How"]):
-                    found.append(f"{where(path, getattr(node, 'lineno', 1))} {getattr(node, 'name', path.stem)}")
+                    found.append(
+                        f"{where(path, getattr(node, 'lineno', 1))} {getattr(node, 'name', path.stem)}"
+                    )
     assert not found, "\n".join(found)
 
 
@@ -235,11 +249,17 @@ def test_base_classes_have_few_attributes(base):
 def private_uses(path):
     """Yield the private modules, names and methods of packages that a test file uses."""
     for parts, line in imported_modules(path):
-        if parts[0] not in COMMON and any(part.startswith("_") and not part.startswith("__") for part in parts):
+        if parts[0] not in COMMON and any(
+            part.startswith("_") and not part.startswith("__") for part in parts
+        ):
             yield f"{where(path, line)} imports {'.'.join(parts)}"
     for node in ast.walk(parse(path)):
         called = node.func if isinstance(node, ast.Call) else None
-        if isinstance(called, ast.Attribute) and called.attr.startswith("_") and last_name(called.value) != "self":
+        if (
+            isinstance(called, ast.Attribute)
+            and called.attr.startswith("_")
+            and last_name(called.value) != "self"
+        ):
             if not called.attr.endswith("_") and called.attr not in ("_replace", "_asdict"):
                 yield f"{where(path, node.lineno)} calls {called.attr}"
 
