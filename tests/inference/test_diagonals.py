@@ -11,8 +11,7 @@ from numpy.testing import assert_allclose
 
 from skcrf.graph import lattice, pack
 from skcrf.inference import BP, TRW, MeanField
-from skcrf.inference._lattice.classify import Options
-from skcrf.inference._lattice.engine import _RANGE, LatticeEngine
+from skcrf.inference._lattice.engine import _RANGE, LatticeEngine, Options
 from skcrf.inference._message_passing import EdgelessEngine
 from skcrf.inference._pairwise.engine import PairwiseEngine
 from skcrf.inference.trw import spanning_tree_weights

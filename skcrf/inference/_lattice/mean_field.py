@@ -5,7 +5,7 @@ import numpy as np
 from skcrf._numerics import kernel, reduction_kernel, vector_exp, vector_kernel
 from skcrf._scratch import full
 from skcrf.graph import OFFSETS, Potentials
-from skcrf.inference._lattice.classify import Options, first_edges, lattice_options, values_at
+from skcrf.inference._lattice.engine import Options, first_edges, lattice_options, values_at
 from skcrf.inference._lattice.mean_field_layout import (
     SECOND_END,
     Board,

@@ -7,7 +7,6 @@ cavity leaves out the message from the other site.
 import numpy as np
 
 from skcrf._numerics import kernel, reduction_kernel, vector_kernel
-from skcrf.inference._lattice.cross import compute_q, update_effect
 from skcrf.inference._lattice.layout import (
     COLUMNS,
     FALLING,
@@ -26,6 +25,7 @@ from skcrf.inference._lattice.layout import (
     weights_of,
 )
 from skcrf.inference._lattice.message import Site, cavities, joint
+from skcrf.inference._lattice.sweep import compute_q, update_effect
 
 
 @kernel
