@@ -280,7 +280,7 @@ def chain(length, tied=True):
     graph : Graph
         Chain. Calls with equal arguments may share the graph; do not modify its arrays.
     """
-    make = _cached_chain if length <= _MAX_CACHED_NODES else _chain
+    make = _cached_chain if length <= _MAX_CACHED_LENGTH else _chain
     return make(length, tied)
 
 
@@ -289,7 +289,9 @@ def _chain(length, tied):
     return from_edges(length, np.stack([first, first + 1], axis=1), tied=tied)
 
 
-_cached_chain = lru_cache(maxsize=4)(_chain)
+# Sentences have many lengths, and making a short chain takes longer than inference on it.
+_MAX_CACHED_LENGTH = 1024
+_cached_chain = lru_cache(maxsize=256)(_chain)
 
 
 def from_edges(n_nodes, edges, tied=False):
