@@ -1,7 +1,8 @@
 """The kinds of fields for which kernels are compiled, in groups that have little in common."""
 
+import fields
+import methods
 import numpy as np
-import zoo
 from numba import config
 
 from skcrf.graph import chain, lattice
@@ -16,7 +17,7 @@ GROUPS = [
     [
         (lattice(3, 3, connectivity=8), TRW),
         *((lattice(3, 3, tied=tied), MeanField) for tied in (True, False)),
-        *((chain(3), cls) for cls in zoo.SCORING.values()),
+        *((chain(3), cls) for cls in methods.SCORING.values()),
     ],
 ]
 
@@ -29,6 +30,6 @@ def compile_share(number, count):
     for group in GROUPS[number::count]:
         for graph, cls in group:
             for n_states in (2, 3):
-                inference = zoo.build(cls, max_iter=1)
-                beliefs = inference.forward(graph, zoo.normal(graph, n_states, rng), edges=True, tape=True)
+                inference = methods.build(cls, max_iter=1)
+                beliefs = inference.forward(graph, fields.normal(graph, n_states, rng), edges=True, tape=True)
                 inference.backward(beliefs, beliefs.mu, beliefs.edge_mu, beliefs.log_z)

@@ -2,10 +2,10 @@
 
 from itertools import pairwise
 
+import fields
 import numpy as np
 import pytest
 import reference
-import zoo
 from numpy.testing import assert_array_equal
 
 from skcrf.graph import (
@@ -25,8 +25,8 @@ from skcrf.graph import (
 )
 from skcrf.inference.trw import spanning_tree_weights
 
-every_graph = pytest.mark.parametrize("graph", zoo.GRAPHS.values(), ids=zoo.GRAPHS.keys())
-every_batch = pytest.mark.parametrize("graph", zoo.BATCHES.values(), ids=zoo.BATCHES.keys())
+every_graph = pytest.mark.parametrize("graph", fields.GRAPHS.values(), ids=fields.GRAPHS.keys())
+every_batch = pytest.mark.parametrize("graph", fields.BATCHES.values(), ids=fields.BATCHES.keys())
 
 
 def spans(ptr):
@@ -192,8 +192,8 @@ def test_edges_must_join_two_nodes(edge):
 
 @every_batch
 def test_pack_is_concatenation(graph, seed):
-    theta = zoo.normal(graph, 2, np.random.default_rng(seed))
-    singles = [one for one, _ in zoo.split(graph, theta)]
+    theta = fields.normal(graph, 2, np.random.default_rng(seed))
+    singles = [one for one, _ in fields.split(graph, theta)]
     again = pack(singles)
     for name, expected, found in zip(Graph._fields, graph, again, strict=True):
         assert_array_equal(found, expected, err_msg=name)
@@ -203,7 +203,12 @@ def test_pack_is_concatenation(graph, seed):
 
 
 def test_pack_of_one_and_of_batches():
-    parts = [zoo.SINGLES["cycle"], zoo.SINGLES["single"], zoo.SINGLES["lattice_2x3"], zoo.SINGLES["tree"]]
+    parts = [
+        fields.SINGLES["cycle"],
+        fields.SINGLES["single"],
+        fields.SINGLES["lattice_2x3"],
+        fields.SINGLES["tree"],
+    ]
     flat = pack(parts)
     assert flat.n_examples == 4
     for nested in (pack([pack(parts[:2]), pack(parts[2:])]), pack([pack([parts[0]]), pack(parts[1:])])):
@@ -215,7 +220,7 @@ def test_isolated_and_without_edges():
     graph = isolated(4)
     assert (graph.n_examples, graph.n_nodes, graph.n_edges, graph.n_tables) == (4, 4, 0, 0)
     assert_array_equal(graph.node_ptr, np.arange(5))
-    for before in zoo.GRAPHS.values():
+    for before in fields.GRAPHS.values():
         after = without_edges(before)
         assert_array_equal(after.node_ptr, before.node_ptr)
         assert_array_equal(after.shapes, before.shapes)
@@ -229,8 +234,8 @@ def test_isolated_and_without_edges():
 @pytest.mark.parametrize("n_states", [1, 2, 3])
 def test_score_is_theta_dot_f(graph, n_states, seed):
     rng = np.random.default_rng(seed)
-    theta = zoo.normal(graph, n_states, rng)
-    x = zoo.labels(graph, n_states, rng)
+    theta = fields.normal(graph, n_states, rng)
+    x = fields.labels(graph, n_states, rng)
     expected = [
         reference.scores(part, x[None, nodes.start : nodes.stop])[0]
         for part, nodes in zip(reference.parts(graph, theta), spans(graph.node_ptr), strict=True)
@@ -241,8 +246,8 @@ def test_score_is_theta_dot_f(graph, n_states, seed):
 @every_graph
 def test_clamp_leaves_one_state_at_labelled_nodes(graph, seed):
     rng = np.random.default_rng(seed)
-    theta = zoo.normal(graph, 3, rng)
-    y = zoo.labels(graph, 3, rng, hidden=0.5)
+    theta = fields.normal(graph, 3, rng)
+    y = fields.labels(graph, 3, rng, hidden=0.5)
     before = theta.unary.copy()
     clamped = clamp(theta, y)
     assert_array_equal(theta.unary, before)
@@ -256,8 +261,8 @@ def test_clamp_leaves_one_state_at_labelled_nodes(graph, seed):
 @every_graph
 def test_clamped_log_z_is_the_log_probability_of_the_labels(graph, seed):
     rng = np.random.default_rng(seed)
-    theta = zoo.normal(graph, 2, rng)
-    y = zoo.labels(graph, 2, rng, hidden=0.5)
+    theta = fields.normal(graph, 2, rng)
+    y = fields.labels(graph, 2, rng, hidden=0.5)
     found = reference.log_z(graph, clamp(theta, y)) - reference.log_z(graph, theta)
     np.testing.assert_allclose(found, reference.log_probability(graph, theta, y), rtol=1e-10, atol=1e-10)
 
@@ -265,9 +270,9 @@ def test_clamped_log_z_is_the_log_probability_of_the_labels(graph, seed):
 @pytest.mark.parametrize("per_node", [False, True])
 def test_augment_adds_the_hamming_loss(per_node, seed):
     rng = np.random.default_rng(seed)
-    graph = zoo.BATCHES["mixed"]
-    theta = zoo.forbidden_unary(graph, 3, rng)
-    y = zoo.labels(graph, 3, rng, hidden=0.3)
+    graph = fields.BATCHES["mixed"]
+    theta = fields.forbidden_unary(graph, 3, rng)
+    y = fields.labels(graph, 3, rng, hidden=0.3)
     cost = rng.uniform(0.5, 2.0, size=graph.n_nodes) if per_node else 0.7
     more = augment(theta, y, cost)
     assert_array_equal(more.tables, theta.tables)
@@ -280,14 +285,14 @@ def test_augment_adds_the_hamming_loss(per_node, seed):
 
 def test_augment_costs_one_by_default():
     graph = chain(2)
-    theta = zoo.constant(graph, 2, None)
+    theta = fields.constant(graph, 2, None)
     assert_array_equal(augment(theta, np.array([1, -1])).unary, [[1, 0], [0, 0]])
 
 
 @every_graph
 def test_score_vjp_counts_the_pairs_of_a_configuration(graph, seed):
     rng = np.random.default_rng(seed)
-    theta, x = zoo.forbidden_unary(graph, 3, rng), rng.integers(3, size=graph.n_nodes)
+    theta, x = fields.forbidden_unary(graph, 3, rng), rng.integers(3, size=graph.n_nodes)
     d_score = rng.normal(size=graph.n_examples)
     expected = np.zeros_like(theta.tables)
     for e, (i, j) in enumerate(graph.edges):
@@ -317,7 +322,7 @@ def test_weights_are_a_distribution_over_spanning_trees(graph):
     rho = spanning_tree_weights(graph)
     assert rho.shape == (graph.n_edges,)
     assert (rho > 0).all()
-    theta = zoo.constant(graph, 2, None)
+    theta = fields.constant(graph, 2, None)
     for example, part in enumerate(reference.parts(graph, theta)):
         own = rho[graph.edge_ptr[example] : graph.edge_ptr[example + 1]]
         assert reference.tree_distribution_slack(part, own) < 1e-12
@@ -329,7 +334,7 @@ def test_weights_are_a_distribution_over_spanning_trees(graph):
 @pytest.mark.parametrize("height, width", [(3, 3), (2, 4), (4, 2), (1, 5), (5, 1)])
 def test_weights_of_lattices_are_a_distribution_over_spanning_trees(height, width, connectivity):
     graph = lattice(height, width, connectivity=connectivity)
-    part = reference.parts(graph, zoo.constant(graph, 2, None))[0]
+    part = reference.parts(graph, fields.constant(graph, 2, None))[0]
     assert reference.tree_distribution_slack(part, spanning_tree_weights(graph)) < 1e-12
 
 
@@ -338,12 +343,12 @@ def test_weights_of_random_graphs_are_a_distribution_over_spanning_trees(seed):
     for _ in range(20):
         pairs = [(i, j) for i in range(6) for j in range(6) if i != j and rng.random() < 0.25]
         graph = from_edges(6, pairs)
-        part = reference.parts(graph, zoo.constant(graph, 2, None))[0]
+        part = reference.parts(graph, fields.constant(graph, 2, None))[0]
         assert reference.tree_distribution_slack(part, spanning_tree_weights(graph)) < 1e-12
 
 
 def test_the_polytope_check_can_fail():
-    part = reference.parts(zoo.SINGLES["cycle"], zoo.constant(zoo.SINGLES["cycle"], 2, None))[0]
+    part = reference.parts(fields.SINGLES["cycle"], fields.constant(fields.SINGLES["cycle"], 2, None))[0]
     assert reference.tree_distribution_slack(part, [0.75] * 4) < 1e-12
     assert reference.tree_distribution_slack(part, [1.0] * 4) > 0.5
     assert reference.tree_distribution_slack(part, [0.5] * 4) > 0.5

@@ -1,8 +1,9 @@
 """What is given to an inference: any kind of numbers, which stay as they were."""
 
+import fields
+import methods
 import numpy as np
 import pytest
-import zoo
 from engines import FIELDS, assert_same_bits, cotangents
 from numba import config
 from numba.core.dispatcher import Dispatcher
@@ -59,7 +60,7 @@ each = pytest.mark.parametrize(
     "cls, graph",
     [
         pytest.param(cls, graph, id=f"{name}-{title}")
-        for name, cls in zoo.SCORING.items()
+        for name, cls in methods.SCORING.items()
         for title, graph in GRAPHS.items()
         if name != "tree" or is_forest(graph)
     ],
@@ -77,7 +78,7 @@ def run(inference, graph, theta, given):
 
 def whole_numbers(graph, rng):
     """Potentials and cotangents that every dtype can hold."""
-    theta = zoo.normal(graph, 2, rng)
+    theta = fields.normal(graph, 2, rng)
     theta = Potentials(*(np.rint(2 * part) for part in theta))
     beliefs = INFERENCE["mean_field"]().forward(graph, theta, edges=True)
     return theta, [
@@ -138,8 +139,8 @@ def test_broadcast_arrays(cls, graph):
 @each
 def test_nothing_given_is_changed(cls, graph, tol, seed):
     rng = np.random.default_rng(seed)
-    inference = zoo.build(cls, max_iter=5, tol=tol)
-    theta = zoo.normal(graph, 2, rng)
+    inference = methods.build(cls, max_iter=5, tol=tol)
+    theta = fields.normal(graph, 2, rng)
     theta.unary[0, 0] = -np.inf
     structure = [part.copy() for part in graph]
     before = [part.copy() for part in theta]

@@ -2,14 +2,14 @@
 
 from functools import partial
 
+import fields
 import numpy as np
 import pytest
-import zoo
 from engines import assert_close_beliefs, assert_close_gradients, both, cotangents, engines_of
 from numba import config
 from numpy.testing import assert_allclose
 
-from skcrf.graph import lattice, pack
+from skcrf.graph import Potentials, lattice, pack
 from skcrf.inference import BP, TRW, MeanField
 from skcrf.inference._lattice.engine import _RANGE, LatticeEngine, Options
 from skcrf.inference._message_passing import EdgelessEngine
@@ -59,7 +59,7 @@ weighted = pytest.mark.parametrize("weights", list(WEIGHTS.values()), ids=list(W
 METHODS = {name: partial(_weighted, weights) for name, weights in WEIGHTS.items()}
 METHODS["mean_field"] = lambda graph, rng, **parameters: MeanField(**parameters)
 
-methods = pytest.mark.parametrize("method", list(METHODS.values()), ids=list(METHODS))
+every_method = pytest.mark.parametrize("method", list(METHODS.values()), ids=list(METHODS))
 tied_or_not = pytest.mark.parametrize("tied", [True, False], ids=["tied", "untied"])
 
 
@@ -67,13 +67,13 @@ def lattices(shapes, tied):
     return pack([lattice(*shape, connectivity=8, tied=tied) for shape in shapes])
 
 
-draws = pytest.mark.parametrize("draw", [zoo.normal, zoo.forbidden_unary], ids=["finite", "forbidden"])
+draws = pytest.mark.parametrize("draw", [fields.normal, fields.forbidden_unary], ids=["finite", "forbidden"])
 
 
 @draws
 @pytest.mark.parametrize("n_states", LABELS)
 @tied_or_not
-@methods
+@every_method
 def test_truncated(method, tied, n_states, draw, seed):
     rng = np.random.default_rng(seed)
     graph = lattices(SMALL[:4] if config.DISABLE_JIT else SMALL + LARGE[:3] + LINES, tied)
@@ -94,7 +94,7 @@ def test_sizes_around_those_of_tiles(method, n_states, shape, seed):
     for tied in (True, False):
         graph = lattices([shape], tied)
         inference = method(max_iter=3)
-        fast, plain = both(inference, graph, zoo.normal(graph, n_states, rng), tape=True)
+        fast, plain = both(inference, graph, fields.normal(graph, n_states, rng), tape=True)
         assert_close_beliefs(fast, plain)
         d_mu = rng.normal(size=fast.mu.shape)
         assert_close_gradients(*(inference.backward(beliefs, d_mu) for beliefs in (fast, plain)))
@@ -126,11 +126,11 @@ def test_messages(weights, tied, maximise, n_states, draw, seed):
 
 @pytest.mark.parametrize("n_states", [2, 3])
 @tied_or_not
-@methods
+@every_method
 def test_fixed_point(method, tied, n_states, seed):
     rng = np.random.default_rng(seed)
     graph = lattices(SMALL[:4], tied)
-    theta = zoo.forbidden_unary(graph, n_states, rng, strength=0.2)
+    theta = fields.forbidden_unary(graph, n_states, rng, strength=0.2)
     state = rng.bit_generator.state  # the same weights again
     assert_close_beliefs(*both(method(graph, rng, max_iter=50, tol=1e-6), graph, theta))
     rng.bit_generator.state = state
@@ -147,19 +147,19 @@ def test_lines_have_no_diagonals_and_pixels_no_lattice(method, seed):
     rng = np.random.default_rng(seed)
     for shape in LINES:
         one, other = (lattice(*shape, connectivity=connectivity) for connectivity in (4, 8))
-        theta = zoo.normal(one, 3, rng)
+        theta = fields.normal(one, 3, rng)
         plans = method()._plan(one), method()._plan(other)
         kinds = [LatticeEngine.options(plan, theta)[0] for plan in plans]
         assert kinds[0] == kinds[1]
         assert not Options.decode(kinds[0]).has_diagonals
     pixel = lattice(1, 1, connectivity=8)
-    assert engines_of(method().forward(pixel, zoo.normal(pixel, 3, rng))) == {EdgelessEngine}
+    assert engines_of(method().forward(pixel, fields.normal(pixel, 3, rng))) == {EdgelessEngine}
 
 
 def test_a_weight_of_its_own_takes_the_plain_engine(seed):
     rng = np.random.default_rng(seed)
     graph = lattice(4, 5, connectivity=8)
-    theta = zoo.normal(graph, 2, rng)
+    theta = fields.normal(graph, 2, rng)
     for edge in range(graph.n_edges):
         rho = np.full(graph.n_edges, 0.5)
         rho[edge] = 0.6
@@ -185,7 +185,7 @@ def test_answers_are_continuous_at_the_switch(rho, tied, share, sign, seed):
         tables = sign * _RANGE * (1 - share) / (5 / rho + 4) * tables
         sides = []
         for factor, engine in ((1 - 1e-13, LatticeEngine), (1 + 1e-13, PairwiseEngine)):
-            theta = zoo.Potentials(factor * unary, factor * tables)
+            theta = Potentials(factor * unary, factor * tables)
             beliefs = inference.forward(graph, theta, edges=True, tape=True)
             assert engines_of(beliefs) == {engine}
             sides.append(beliefs)
@@ -207,11 +207,11 @@ def test_every_example_has_the_bits_it_has_alone(method, n_states, seed):
             for tied in (True, False)
         ]
     )
-    theta = zoo.normal(graph, n_states, rng)
+    theta = fields.normal(graph, n_states, rng)
     theta.unary[1, 0] = -np.inf
     inference = method(max_iter=3)
     whole = inference.forward(graph, theta, edges=True, tape=True)
-    alone = [inference.forward(*one, edges=True, tape=True) for one in zoo.split(graph, theta)]
+    alone = [inference.forward(*one, edges=True, tape=True) for one in fields.split(graph, theta)]
     for field in ("mu", "edge_mu", "log_z"):
         assert (getattr(whole, field) == np.concatenate([getattr(one, field) for one in alone])).all()
     d_mu = rng.normal(size=whole.mu.shape)

@@ -1,8 +1,9 @@
 """What every inference must do at its door: odd dtypes, impossible models, no fixed point."""
 
+import fields
+import methods
 import numpy as np
 import pytest
-import zoo
 from numba import config
 from numpy.testing import assert_allclose, assert_array_equal
 from strategies import loss_of
@@ -14,7 +15,7 @@ from skcrf.inference import BP, INFERENCE, TRW, BruteForce
 from skcrf.losses import LOSSES
 
 
-@pytest.mark.parametrize("name", zoo.SCORING)
+@pytest.mark.parametrize("name", methods.SCORING)
 @pytest.mark.parametrize("dtype", [np.int32, np.float32])
 def test_potentials_of_any_numbers(name, dtype):
     graph = chain(3)
@@ -54,7 +55,7 @@ def test_enumeration_of_one_state_has_no_limit_of_nodes():
 
 def test_damping_does_not_loosen_the_tolerance(seed):
     graph = lattice(4, 4)
-    theta = zoo.normal(graph, 2, np.random.default_rng(seed))
+    theta = fields.normal(graph, 2, np.random.default_rng(seed))
     exact = TRW(tol=1e-12, max_iter=10_000).forward(graph, theta).mu
     for damping in (0.0, 0.5, 0.9):
         beliefs = TRW(tol=1e-4, max_iter=10_000, damping=damping).forward(graph, theta)
@@ -81,10 +82,10 @@ def test_no_fixed_point_no_explosion(loss, gradient):
 def test_rho_for_each_edge_of_an_example():
     one = from_edges(3, [[0, 1], [1, 2], [0, 2]])
     graph = pack([one, one])
-    theta = zoo.normal(graph, 2, np.random.default_rng(0))
+    theta = fields.normal(graph, 2, np.random.default_rng(0))
     rho = [0.5, 0.6, 0.9]
     short = TRW(rho=rho).forward(graph, theta)
     assert_array_equal(short.mu, TRW(rho=rho * 2).forward(graph, theta).mu)
     other = pack([one, chain(3, tied=False)])
     with pytest.raises(ValueError, match="one value per edge, 2 in example 1, got 3 values"):
-        TRW(rho=rho).forward(other, zoo.normal(other, 2, np.random.default_rng(0)))
+        TRW(rho=rho).forward(other, fields.normal(other, 2, np.random.default_rng(0)))

@@ -2,10 +2,11 @@
 
 from itertools import product
 
+import fields
+import methods
 import numpy as np
 import pytest
 import reference
-import zoo
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from loss_definitions import able
@@ -92,7 +93,7 @@ def accepts(name, graph):
     return name not in FORESTS_ONLY or reference.is_forest(graph)
 
 
-@pytest.mark.parametrize("name", zoo.LEARNING)
+@pytest.mark.parametrize("name", methods.LEARNING)
 @steady
 @given(model=models())
 def test_marginals_and_their_derivatives(name, model):
@@ -100,9 +101,9 @@ def test_marginals_and_their_derivatives(name, model):
     if not accepts(name, graph):
         return
     for parameters in PARAMETERS if "max_iter" in INFERENCE[name]().get_params() else PARAMETERS[:1]:
-        inference = zoo.build(INFERENCE[name], **parameters)
+        inference = methods.build(INFERENCE[name], **parameters)
         for tape in (True, False) if "tol" in parameters else (True,):
-            with zoo.case(inference, tape):
+            with methods.case(inference, tape):
                 beliefs = inference.forward(graph, theta, edges=True, tape=tape)
                 answers = beliefs.mu, beliefs.edge_mu, beliefs.log_z
                 assert_finite(*answers)
@@ -113,7 +114,7 @@ def test_marginals_and_their_derivatives(name, model):
                 assert_finite(*inference.backward(beliefs, *cotangent))
 
 
-@pytest.mark.parametrize("name", [name for name, cls in zoo.LEARNING.items() if cls.exact_on])
+@pytest.mark.parametrize("name", [name for name, cls in methods.LEARNING.items() if cls.exact_on])
 @steady
 @given(model=models())
 def test_exact_to_the_last_digits_that_there_are(name, model):
@@ -128,7 +129,7 @@ def test_exact_to_the_last_digits_that_there_are(name, model):
     assert_allclose(beliefs.log_z, reference.log_z(graph, theta), rtol=1e-11, atol=1e-7)
 
 
-@pytest.mark.parametrize("name", zoo.MAXIMISING)
+@pytest.mark.parametrize("name", methods.MAXIMISING)
 @steady
 @given(model=models())
 def test_maxima(name, model):
@@ -154,11 +155,11 @@ def test_maxima(name, model):
 def test_losses(loss, data):
     """With every inference, of the same models: to draw one takes longer than to try it."""
     graph, theta, y, _ = data.draw(models(KINDS[LOSSES[loss].graphs]))
-    for name, parameters in product(zoo.LEARNING, ({"max_iter": 3}, {"max_iter": 25, "tol": 1e-6})):
+    for name, parameters in product(methods.LEARNING, ({"max_iter": 3}, {"max_iter": 25, "tol": 1e-6})):
         known = LOSSES[loss].takes_hidden_labels or (y >= 0).all()
         if known and accepts(name, graph) and able(loss, INFERENCE[name]):
-            inference = GRADIENTS["backprop"]().wrap(zoo.build(INFERENCE[name], **parameters))
-            with zoo.case(inference):
+            inference = GRADIENTS["backprop"]().wrap(methods.build(INFERENCE[name], **parameters))
+            with methods.case(inference):
                 value, gradient, converged = LOSSES[loss]()(inference, graph, theta, y)
                 # one configuration of an approximation need not be possible
                 assert_finite(*gradient, *([value] if LOSSES[loss]().is_smooth else []))
@@ -172,20 +173,20 @@ def test_what_is_no_potential_is_refused(name, value):
     """Not searched among for ever, nor taken for a number: a fit that diverges has such potentials."""
     graph = pack([chain(3, tied=False), chain(2, tied=False), chain(3, tied=False)])
     for part, at in (("unary", (4, 1)), ("tables", (2, 0, 1))):
-        theta = zoo.constant(graph, 2, None)
+        theta = fields.constant(graph, 2, None)
         getattr(theta, part)[at] = value
-        with zoo.case(part), pytest.raises(ValueError, match=r"got none in example 1.*too large"):
+        with methods.case(part), pytest.raises(ValueError, match=r"got none in example 1.*too large"):
             INFERENCE[name]().forward(graph, theta)
 
 
 @pytest.mark.parametrize("size", [1e2, 1e4])
-@pytest.mark.parametrize("name", zoo.SCORING)
+@pytest.mark.parametrize("name", methods.SCORING)
 def test_strong_and_frustrated(name, size, seed):
     """All zoo graphs at the largest size that is promised to work, with a fixed point asked for."""
     rng = np.random.default_rng(seed)
-    for graph in zoo.asked(INFERENCE[name], zoo.ANY).values():
-        theta = zoo.extreme(graph, 2, rng, size=size)
-        inference = zoo.build(INFERENCE[name], max_iter=20, tol=1e-9)
+    for graph in methods.supported(INFERENCE[name], fields.ANY).values():
+        theta = fields.extreme(graph, 2, rng, size=size)
+        inference = methods.build(INFERENCE[name], max_iter=20, tol=1e-9)
         for tape in (True, False):
             beliefs = inference.forward(graph, theta, edges=True, tape=tape)
             assert_finite(beliefs.mu, beliefs.edge_mu, beliefs.log_z)

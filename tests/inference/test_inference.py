@@ -1,9 +1,10 @@
 """Every inference method is held to its claims, to enumeration, and to a naive twin."""
 
+import fields
+import methods
 import numpy as np
 import pytest
 import reference
-import zoo
 from numba import config
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
@@ -15,11 +16,11 @@ from skcrf.inference.trw import spanning_tree_weights
 
 # Random models a check: plain Python is a hundred times slower than compiled kernels.
 MANY = 2 if config.DISABLE_JIT else 20
-FEWER = zoo.FEW if config.DISABLE_JIT else zoo.EVERY
+FEWER = fields.FEW if config.DISABLE_JIT else fields.EVERY
 compiled_only = pytest.mark.skipif(config.DISABLE_JIT, reason="too many iterations for plain Python")
 
 CONVERGED = {"max_iter": 5000, "tol": 1e-13, "damping": 0.2}
-ITERATIVE = {name: cls for name, cls in zoo.LEARNING.items() if "max_iter" in cls().get_params()}
+ITERATIVE = {name: cls for name, cls in methods.LEARNING.items() if "max_iter" in cls().get_params()}
 BOUNDING = {name: cls for name, cls in INFERENCE.items() if cls.bound}
 
 #: Graphs with cycles, on which bounds may be loose.
@@ -41,15 +42,15 @@ def each(argument, registry):
 
 #: By what a method claims, the graphs on which it must be exact; all are where nothing interacts.
 EXACT_ON = {
-    "any": zoo.ANY,
-    "forest": {title: graph for title, graph in zoo.ANY.items() if reference.is_forest(graph)},
-    None: {title: graph for title, graph in zoo.ANY.items() if graph.n_edges == 0},
+    "any": fields.ANY,
+    "forest": {title: graph for title, graph in fields.ANY.items() if reference.is_forest(graph)},
+    None: {title: graph for title, graph in fields.ANY.items() if graph.n_edges == 0},
 }
 
 
 def exact_cases(cls):
     """Graphs of the claimed layouts on which a method must be exact, with several numbers of states."""
-    return zoo.with_states(zoo.asked(cls, EXACT_ON[cls.exact_on]), 1, 2, 3)
+    return fields.with_states(methods.supported(cls, EXACT_ON[cls.exact_on]), 1, 2, 3)
 
 
 def assert_same(one, other):
@@ -76,12 +77,12 @@ def assert_beliefs_are_sound(beliefs, graph, n_states):
 # Exactness
 
 
-@pytest.mark.parametrize("potentials", zoo.POTENTIALS)
-@each("cls", zoo.LEARNING)
+@pytest.mark.parametrize("potentials", fields.POTENTIALS)
+@each("cls", methods.LEARNING)
 def test_exact_where_claimed(cls, potentials, seed):
     for title, graph, n_states in exact_cases(cls):
-        with zoo.case(title, n_states):
-            theta = zoo.POTENTIALS[potentials](graph, n_states, np.random.default_rng(seed))
+        with methods.case(title, n_states):
+            theta = fields.POTENTIALS[potentials](graph, n_states, np.random.default_rng(seed))
             beliefs = cls().forward(graph, theta, edges=True)
             mu, edge_mu = reference.marginals(graph, theta)
             assert_allclose(beliefs.mu, mu, rtol=0, atol=1e-10)
@@ -90,12 +91,12 @@ def test_exact_where_claimed(cls, potentials, seed):
             assert beliefs.converged.all()
 
 
-@pytest.mark.parametrize("potentials", zoo.POTENTIALS)
-@each("cls", zoo.MAXIMISING)
+@pytest.mark.parametrize("potentials", fields.POTENTIALS)
+@each("cls", methods.MAXIMISING)
 def test_exact_maximum_where_claimed(cls, potentials, seed):
     for title, graph, n_states in exact_cases(cls):
-        with zoo.case(title, n_states):
-            theta = zoo.POTENTIALS[potentials](graph, n_states, np.random.default_rng(seed))
+        with methods.case(title, n_states):
+            theta = fields.POTENTIALS[potentials](graph, n_states, np.random.default_rng(seed))
             beliefs = cls().forward(graph, theta, tau=0.0, edges=True)
             assert_allclose(beliefs.log_z, reference.max_score(graph, theta), rtol=1e-10, atol=1e-10)
             x = beliefs.mu.argmax(axis=1)
@@ -103,27 +104,27 @@ def test_exact_maximum_where_claimed(cls, potentials, seed):
                 assert tuple(x[graph.node_ptr[example] : graph.node_ptr[example + 1]]) in best
 
 
-@each("cls", zoo.MAXIMISING)
+@each("cls", methods.MAXIMISING)
 def test_maximum_is_one_configuration_when_many_are_best(cls, seed):
     """Whole numbers make ties; a state picked by each node for itself would mix the winners."""
     rng = np.random.default_rng(seed)
-    for title, graph in zoo.asked(cls, EXACT_ON["forest" if cls.exact_on else None]).items():
+    for title, graph in methods.supported(cls, EXACT_ON["forest" if cls.exact_on else None]).items():
         batch = pack([graph] * MANY)
-        unary, tables = zoo.shapes(batch, 2)
+        unary, tables = fields.shapes(batch, 2)
         theta = Potentials(rng.integers(0, 2, size=unary) * 1.0, rng.integers(-1, 2, size=tables) * 1.0)
-        theta = zoo.padded(batch, theta)
-        with zoo.case(title):
+        theta = fields.padded(batch, theta)
+        with methods.case(title):
             beliefs = cls().forward(batch, theta, tau=0.0)
             assert_allclose(beliefs.log_z, reference.max_score(batch, theta), rtol=0, atol=1e-10)
             x = beliefs.mu.argmax(axis=1)
             assert_allclose(score(batch, theta, x), beliefs.log_z, rtol=0, atol=1e-10)
 
 
-@pytest.mark.parametrize("draw", [zoo.normal, zoo.attractive, zoo.constant])
-@each("cls", zoo.MAXIMISING)
+@pytest.mark.parametrize("draw", [fields.normal, fields.attractive, fields.constant])
+@each("cls", methods.MAXIMISING)
 def test_maximum_is_one_hot_and_scored(cls, draw, seed):
-    for title, graph, n_states in zoo.with_states(zoo.asked(cls, zoo.ANY), 3):
-        with zoo.case(title):
+    for title, graph, n_states in fields.with_states(methods.supported(cls, fields.ANY), 3):
+        with methods.case(title):
             theta = draw(graph, n_states, np.random.default_rng(seed))
             beliefs = cls().forward(graph, theta, tau=np.zeros(graph.n_nodes), edges=True)
             assert_beliefs_are_sound(beliefs, graph, n_states)
@@ -149,10 +150,10 @@ def test_claims_are_known_words(cls):
 @each("cls", INFERENCE)
 def test_refuses_layouts_it_does_not_claim(cls):
     factors = from_factors([2, 3, 1], [[0, 1], [2]])
-    pairs = zoo.SINGLES["chain"]
+    pairs = fields.SINGLES["chain"]
     cases = {
         "factor": (factors, factor_potentials(factors, [np.zeros(6), np.zeros(1)])),
-        "pairwise": (pairs, zoo.constant(pairs, 2, None)),
+        "pairwise": (pairs, fields.constant(pairs, 2, None)),
     }
     for layout, (graph, theta) in cases.items():
         if layout in cls.layouts:
@@ -164,8 +165,8 @@ def test_refuses_layouts_it_does_not_claim(cls):
 
 @each("cls", INFERENCE)
 def test_refuses_tasks_it_does_not_claim(cls):
-    graph = zoo.SINGLES["chain"]
-    theta = zoo.constant(graph, 2, None)
+    graph = fields.SINGLES["chain"]
+    theta = fields.constant(graph, 2, None)
     for task in TASKS.keys() - cls.tasks:
         with pytest.raises(ValueError, match=f"tau.*{cls.__name__}.*{task}"):
             cls().forward(graph, theta, tau=TASKS[task])
@@ -176,10 +177,10 @@ def test_refuses_tasks_it_does_not_claim(cls):
             cls().forward(graph, theta, tau=tau)
 
 
-@each("cls", zoo.SCORING)
+@each("cls", methods.SCORING)
 def test_by_itself_a_method_sums_if_it_can(cls, seed):
-    graph = zoo.SINGLES["chain"]
-    theta = zoo.normal(graph, 2, np.random.default_rng(seed))
+    graph = fields.SINGLES["chain"]
+    theta = fields.normal(graph, 2, np.random.default_rng(seed))
     tau = 1.0 if "sum" in cls.tasks else 0.0
     assert_same(cls().forward(graph, theta, edges=True), cls().forward(graph, theta, tau=tau, edges=True))
 
@@ -190,50 +191,56 @@ def test_parameters_are_kept_and_cloned(cls):
     assert clone(cls()).get_params() == parameters
     # inference does not change them either
     inference = cls()
-    inference.forward(zoo.SINGLES["pair"], zoo.constant(zoo.SINGLES["pair"], 2, None))
+    inference.forward(fields.SINGLES["pair"], fields.constant(fields.SINGLES["pair"], 2, None))
     assert inference.get_params() == parameters
 
 
-@each("cls", {name: cls for name, cls in zoo.LEARNING.items() if name not in ITERATIVE})
+@each("cls", {name: cls for name, cls in methods.LEARNING.items() if name not in ITERATIVE})
 def test_refuses_what_it_cannot_do_exactly(cls):
     """A cycle for a method that is exact on forests; too many states for enumeration."""
     if cls.exact_on == "forest":
-        graph = pack([zoo.SINGLES["chain"], zoo.SINGLES["cycle"]])
-        for loopy in (graph, *zoo.LOOPY.values()):
+        graph = pack([fields.SINGLES["chain"], fields.SINGLES["cycle"]])
+        for loopy in (graph, *fields.LOOPY.values()):
             with pytest.raises(ValueError, match="example 1 has" if loopy is graph else "cycle"):
-                cls().forward(loopy, zoo.constant(loopy, 2, None))
+                cls().forward(loopy, fields.constant(loopy, 2, None))
     elif "max_states" in cls().get_params():
-        graph = pack([zoo.SINGLES["pair"], zoo.SINGLES["complete"]])
-        assert cls(max_states=16).forward(graph, zoo.constant(graph, 2, None)).converged.all()
+        graph = pack([fields.SINGLES["pair"], fields.SINGLES["complete"]])
+        assert cls(max_states=16).forward(graph, fields.constant(graph, 2, None)).converged.all()
         with pytest.raises(ValueError, match=r"example 1.*max_states=15"):
-            cls(max_states=15).forward(graph, zoo.constant(graph, 2, None))
+            cls(max_states=15).forward(graph, fields.constant(graph, 2, None))
     else:
-        graph = pack([zoo.SINGLES["pair"], zoo.SINGLES["complete"]])
-        assert cls(max_memory=8 * (16 + 1 + 8)).forward(graph, zoo.constant(graph, 2, None)).converged.all()
+        graph = pack([fields.SINGLES["pair"], fields.SINGLES["complete"]])
+        assert (
+            cls(max_memory=8 * (16 + 1 + 8)).forward(graph, fields.constant(graph, 2, None)).converged.all()
+        )
         with pytest.raises(ValueError, match=r"example 1.*width of 3.*2\*\*4 entries.*max_memory=199"):
-            cls(max_memory=199).forward(graph, zoo.constant(graph, 2, None))
+            cls(max_memory=199).forward(graph, fields.constant(graph, 2, None))
 
 
 @pytest.mark.parametrize("rho", [0.0, -0.5, 1.5, np.nan])
 def test_trw_refuses_weights_out_of_range(rho):
     with pytest.raises(ValueError, match="rho"):
-        INFERENCE["trw"](rho=rho).forward(zoo.SINGLES["pair"], zoo.constant(zoo.SINGLES["pair"], 2, None))
+        INFERENCE["trw"](rho=rho).forward(
+            fields.SINGLES["pair"], fields.constant(fields.SINGLES["pair"], 2, None)
+        )
 
 
 @pytest.mark.parametrize(
     "draw, strength",
-    [(zoo.normal, 2.0), (zoo.attractive, 1.0)]
+    [(fields.normal, 2.0), (fields.attractive, 1.0)]
     if config.DISABLE_JIT
     else [
-        *((zoo.normal, strength) for strength in (0.5, 2.0, 5.0)),
-        *((zoo.attractive, strength) for strength in (0.5, 1.0, 2.0)),
+        *((fields.normal, strength) for strength in (0.5, 2.0, 5.0)),
+        *((fields.attractive, strength) for strength in (0.5, 1.0, 2.0)),
     ],
 )
-@pytest.mark.parametrize("cls, graph", zoo.askable(BOUNDING, {title: zoo.ALL[title] for title in BOUNDED}))
+@pytest.mark.parametrize(
+    "cls, graph", methods.with_graphs(BOUNDING, {title: fields.ALL[title] for title in BOUNDED})
+)
 def test_bound_at_convergence(cls, graph, draw, strength, seed):
     batch = pack([graph] * MANY)
     theta = draw(batch, 2, np.random.default_rng(seed), strength=strength)
-    beliefs = zoo.build(cls, max_iter=1000, tol=1e-8, damping=0.2).forward(batch, theta)
+    beliefs = methods.build(cls, max_iter=1000, tol=1e-8, damping=0.2).forward(batch, theta)
     excess = (beliefs.log_z - reference.log_z(batch, theta)) * {"upper": 1, "lower": -1}[cls.bound]
     assert beliefs.converged.mean() >= 0.5  # too few would prove nothing
     assert (excess[beliefs.converged] >= -1e-6).all()
@@ -252,11 +259,11 @@ def test_equal_weights_bound_where_they_are_those_of_forests(connectivity, rho, 
 @pytest.mark.parametrize("strength", [0.5, 5.0])
 def test_mean_field_bounds_from_below_after_any_number_of_iterations(strength, seed):
     rng = np.random.default_rng(seed)
-    for title, graph in zoo.ANY.items():
-        theta = zoo.normal(graph, 3, rng, strength=strength)
+    for title, graph in fields.ANY.items():
+        theta = fields.normal(graph, 3, rng, strength=strength)
         exact = reference.log_z(graph, theta)
         for max_iter in (1, 2, 3):
-            with zoo.case(title, max_iter):
+            with methods.case(title, max_iter):
                 log_z = INFERENCE["mean_field"](max_iter=max_iter).forward(graph, theta).log_z
                 assert (log_z <= exact + 1e-10).all()
 
@@ -264,27 +271,27 @@ def test_mean_field_bounds_from_below_after_any_number_of_iterations(strength, s
 # Beliefs
 
 
-@pytest.mark.parametrize("potentials", zoo.POTENTIALS)
-@each("cls", zoo.SCORING)
+@pytest.mark.parametrize("potentials", fields.POTENTIALS)
+@each("cls", methods.SCORING)
 def test_beliefs_are_sound(cls, potentials, seed):
-    draw = zoo.POTENTIALS[potentials]
-    if draw is zoo.forbidden and "sum" not in cls.tasks:
-        draw = zoo.forbidden_unary  # to avoid forbidden pairs is as hard as any puzzle
+    draw = fields.POTENTIALS[potentials]
+    if draw is fields.forbidden and "sum" not in cls.tasks:
+        draw = fields.forbidden_unary  # to avoid forbidden pairs is as hard as any puzzle
     rng = np.random.default_rng(seed)
-    inferences = zoo.build(cls, max_iter=3), zoo.build(cls, max_iter=1, damping=0.5)
-    for title, graph, n_states in zoo.with_states(zoo.asked(cls, zoo.ANY), 1, 3):
+    inferences = methods.build(cls, max_iter=3), methods.build(cls, max_iter=1, damping=0.5)
+    for title, graph, n_states in fields.with_states(methods.supported(cls, fields.ANY), 1, 3):
         theta = draw(graph, n_states, rng)
         for inference in inferences if "max_iter" in cls().get_params() else inferences[:1]:
-            with zoo.case(title, inference, n_states):
+            with methods.case(title, inference, n_states):
                 beliefs = inference.forward(graph, theta, edges=True)
                 assert_beliefs_are_sound(beliefs, graph, n_states)
                 assert not beliefs.mu[theta.unary == -np.inf].any()
 
 
-@each("cls", zoo.SCORING)
+@each("cls", methods.SCORING)
 def test_edges_and_tape_change_nothing_else(cls, seed):
-    graph = zoo.BATCHES["chains"]
-    theta = zoo.normal(graph, 2, np.random.default_rng(seed))
+    graph = fields.BATCHES["chains"]
+    theta = fields.normal(graph, 2, np.random.default_rng(seed))
     before = Potentials(theta.unary.copy(), theta.tables.copy())
     plain = cls().forward(graph, theta)
     assert plain.edge_mu is None
@@ -296,10 +303,10 @@ def test_edges_and_tape_change_nothing_else(cls, seed):
     assert_array_equal(theta.tables, before.tables)
 
 
-@pytest.mark.parametrize("cls, graph", zoo.askable(zoo.SCORING, zoo.FEW))
+@pytest.mark.parametrize("cls, graph", methods.with_graphs(methods.SCORING, fields.FEW))
 def test_a_constant_moves_log_z_and_nothing_else(cls, graph, seed):
     rng = np.random.default_rng(seed)
-    theta = zoo.normal(graph, 3, rng)
+    theta = fields.normal(graph, 3, rng)
     shift, table_shift = rng.normal(size=(graph.n_nodes, 1)), rng.normal(size=(graph.n_tables, 1, 1))
     moved = Potentials(theta.unary + shift, theta.tables + table_shift)
     one, other = (cls().forward(graph, potentials, edges=True) for potentials in (theta, moved))
@@ -313,10 +320,10 @@ def test_a_constant_moves_log_z_and_nothing_else(cls, graph, seed):
     assert_allclose(other.log_z, one.log_z + by_example, rtol=1e-11, atol=1e-11)
 
 
-@each("cls", zoo.SCORING)
+@each("cls", methods.SCORING)
 def test_direction_of_an_edge_is_only_a_transpose(cls, seed):
     edges = np.array([(0, 1), (1, 2), (3, 1)])
-    theta = zoo.normal(from_edges(4, edges), 3, np.random.default_rng(seed))
+    theta = fields.normal(from_edges(4, edges), 3, np.random.default_rng(seed))
     turned = Potentials(theta.unary, np.ascontiguousarray(theta.tables.transpose(0, 2, 1)))
     one = cls().forward(from_edges(4, edges), theta, edges=True)
     other = cls().forward(from_edges(4, edges[:, ::-1]), turned, edges=True)
@@ -325,9 +332,9 @@ def test_direction_of_an_edge_is_only_a_transpose(cls, seed):
     assert_allclose(other.log_z, one.log_z, rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.parametrize("cls, graph", zoo.askable(zoo.SCORING, zoo.FEW))
+@pytest.mark.parametrize("cls, graph", methods.with_graphs(methods.SCORING, fields.FEW))
 def test_shared_tables_are_a_table_an_edge(cls, graph, seed):
-    theta = zoo.normal(graph, 3, np.random.default_rng(seed))
+    theta = fields.normal(graph, 3, np.random.default_rng(seed))
     own = graph._replace(
         edge_table=np.arange(graph.n_edges),
         table_ptr=graph.edge_ptr,
@@ -341,18 +348,18 @@ def test_shared_tables_are_a_table_an_edge(cls, graph, seed):
 
 
 @pytest.mark.parametrize("tau", [1.0, 0.0])
-@each("cls", zoo.SCORING)
+@each("cls", methods.SCORING)
 def test_a_batch_is_its_examples_bit_for_bit(cls, tau, seed):
     if {0.0: "max", 1.0: "sum"}[tau] not in cls.tasks:
         return
-    batches = {name: zoo.FACTORS[name] for name in zoo.FACTOR_PARTS}
-    for title, graph in zoo.asked(cls, zoo.EVERY_BATCH | batches).items():
-        theta = zoo.normal(graph, 3, np.random.default_rng(seed))
-        for inference in (cls(), zoo.build(cls, max_iter=30, tol=1e-5)):
-            with zoo.case(title, inference):
+    batches = {name: fields.FACTORS[name] for name in fields.FACTOR_PARTS}
+    for title, graph in methods.supported(cls, fields.EVERY_BATCH | batches).items():
+        theta = fields.normal(graph, 3, np.random.default_rng(seed))
+        for inference in (cls(), methods.build(cls, max_iter=30, tol=1e-5)):
+            with methods.case(title, inference):
                 whole = inference.forward(graph, theta, tau=tau, edges=True)
                 assert_same(whole, inference.forward(graph, theta, tau=tau, edges=True))
-                examples = zoo.split(graph, theta)
+                examples = fields.split(graph, theta)
                 singles = [inference.forward(*example, tau=tau, edges=True) for example in examples]
                 for field in ("mu", "edge_mu", "log_z", "n_iter", "converged"):
                     joined = np.concatenate([getattr(single, field) for single in singles])
@@ -421,20 +428,20 @@ def variants(cls, graph, rng):
         yield {"rho": rng.uniform(0.3, 1.0, size=graph.n_edges), "damping": 0.4}
 
 
-@pytest.mark.parametrize("draw", [zoo.normal, zoo.forbidden_unary, zoo.forbidden])
+@pytest.mark.parametrize("draw", [fields.normal, fields.forbidden_unary, fields.forbidden])
 @pytest.mark.parametrize("name", ITERATIVE)
 def test_truncated_is_the_naive_iteration(name, draw, seed):
-    if draw is zoo.forbidden and name == "mean_field":
+    if draw is fields.forbidden and name == "mean_field":
         return  # no factorised distribution need avoid a forbidden pair
     rng = np.random.default_rng(seed)
-    graphs = zoo.asked(INFERENCE[name], zoo.ANY)
-    chosen = zoo.with_states(graphs, 2) + zoo.with_states(FEWER, 3)
+    graphs = methods.supported(INFERENCE[name], fields.ANY)
+    chosen = fields.with_states(graphs, 2) + fields.with_states(FEWER, 3)
     for title, graph, n_states in chosen:
         theta = draw(graph, n_states, rng)
         for parameters in variants(INFERENCE[name], graph, rng):
             for max_iter in (1, 2, 3) if not parameters else (3,):
                 inference = INFERENCE[name](max_iter=max_iter, **parameters)
-                with zoo.case(title, inference, n_states):
+                with methods.case(title, inference, n_states):
                     beliefs = inference.forward(graph, theta, edges=True)
                     mu, edge_mu, log_z = NAIVE[name](inference, graph, theta)
                     assert_allclose(beliefs.mu, mu, rtol=1e-9, atol=1e-12)
@@ -444,11 +451,11 @@ def test_truncated_is_the_naive_iteration(name, draw, seed):
                     assert beliefs.converged.all()
 
 
-@each("graph", zoo.FEW)
+@each("graph", fields.FEW)
 @pytest.mark.parametrize("name", ITERATIVE)
 def test_fixed_point_is_consistent_and_has_its_free_energy(name, graph, seed):
-    theta = zoo.normal(graph, 2, np.random.default_rng(seed), strength=0.5)
-    inference = zoo.build(INFERENCE[name], **CONVERGED)
+    theta = fields.normal(graph, 2, np.random.default_rng(seed), strength=0.5)
+    inference = methods.build(INFERENCE[name], **CONVERGED)
     beliefs = inference.forward(graph, theta, edges=True)
     assert beliefs.converged.all()
     assert (beliefs.n_iter < CONVERGED["max_iter"]).all()
@@ -465,8 +472,8 @@ def test_fixed_point_is_consistent_and_has_its_free_energy(name, graph, seed):
 
 @each("cls", ITERATIVE)
 def test_too_few_iterations_are_admitted_and_usable(cls, seed):
-    graph = pack([zoo.SINGLES["no_edges"], zoo.SINGLES["complete"], zoo.SINGLES["lattice_2x3"]])
-    theta = zoo.attractive(graph, 2, np.random.default_rng(seed), strength=3.0)
+    graph = pack([fields.SINGLES["no_edges"], fields.SINGLES["complete"], fields.SINGLES["lattice_2x3"]])
+    theta = fields.attractive(graph, 2, np.random.default_rng(seed), strength=3.0)
     beliefs = cls(max_iter=2, tol=1e-13).forward(graph, theta, edges=True)
     assert_beliefs_are_sound(beliefs, graph, 2)
     assert_array_equal(beliefs.converged, [True, False, False])
@@ -479,9 +486,9 @@ def test_too_few_iterations_are_admitted_and_usable(cls, seed):
 
 @each("cls", ITERATIVE)
 def test_a_looser_tolerance_stops_earlier(cls, seed):
-    graph = zoo.SINGLES["complete"]
-    theta = zoo.normal(graph, 2, np.random.default_rng(seed), strength=0.5)
-    loose, tight = (zoo.build(cls, max_iter=5000, tol=tol).forward(graph, theta) for tol in (1e-3, 1e-12))
+    graph = fields.SINGLES["complete"]
+    theta = fields.normal(graph, 2, np.random.default_rng(seed), strength=0.5)
+    loose, tight = (methods.build(cls, max_iter=5000, tol=tol).forward(graph, theta) for tol in (1e-3, 1e-12))
     assert loose.converged.all()
     assert tight.converged.all()
     assert loose.n_iter[0] < tight.n_iter[0]

@@ -3,9 +3,9 @@
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
+import fields
 import numpy as np
 import pytest
-import zoo
 from engines import (
     FAST,
     FIELDS,
@@ -61,7 +61,7 @@ def lattices(shapes, tied):
 
 def clamped(graph, n_states, rng, **options):
     """Half of the nodes have one state only, some others lack one."""
-    theta = zoo.normal(graph, n_states, rng, **options)
+    theta = fields.normal(graph, n_states, rng, **options)
     x = rng.integers(n_states, size=(graph.n_nodes, 1))
     off = (np.arange(n_states) != x) & (rng.random((graph.n_nodes, 1)) < 0.5)
     off |= (np.arange(n_states) == (x + 1) % n_states) & (rng.random((graph.n_nodes, 1)) < 0.2)
@@ -71,7 +71,7 @@ def clamped(graph, n_states, rng, **options):
 # Fast is plain
 
 
-@pytest.mark.parametrize("draw", [clamped] if config.DISABLE_JIT else [zoo.normal, clamped])
+@pytest.mark.parametrize("draw", [clamped] if config.DISABLE_JIT else [fields.normal, clamped])
 @pytest.mark.parametrize("n_states", LABELS)
 @tied_or_not
 @each(METHODS)
@@ -94,7 +94,7 @@ def test_truncated(method, tied, n_states, draw, seed):
 def test_sizes_around_those_of_tiles(method, tied, n_states, seed):
     rng = np.random.default_rng(seed)
     graph = lattices(LARGE, tied)
-    theta = zoo.normal(graph, n_states, rng)
+    theta = fields.normal(graph, n_states, rng)
     inference = method(max_iter=3)
     fast, plain = both(inference, graph, theta, tape=True)
     assert_close_beliefs(fast, plain)
@@ -139,7 +139,7 @@ def test_no_iteration_at_all(method, seed):
     rng = np.random.default_rng(seed)
     graph = lattices(SMALL, True)
     for n_states in (2, 3):
-        theta = zoo.normal(graph, n_states, rng)
+        theta = fields.normal(graph, n_states, rng)
         fast, plain = both(method(max_iter=0), graph, theta, tape=True)
         assert_close_beliefs(fast, plain)
         d_mu = rng.normal(size=fast.mu.shape)
@@ -152,12 +152,12 @@ def test_no_iteration_at_all(method, seed):
 def test_maximum(tied, n_states, seed):
     """On lines. Around a cycle, all that the best one goes through may be as good, but for rounding."""
     graph = lattices([(1, 2), (2, 1), (1, 7), (7, 1)], tied)
-    theta = zoo.normal(graph, n_states, np.random.default_rng(seed))
+    theta = fields.normal(graph, n_states, np.random.default_rng(seed))
     fast, plain = both(BP(max_iter=5), graph, theta, tau=0.0)
     assert_allclose(fast.log_z, plain.log_z, rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.parametrize("draw", [zoo.normal, clamped])
+@pytest.mark.parametrize("draw", [fields.normal, clamped])
 @pytest.mark.parametrize("n_states", LABELS)
 @tied_or_not
 def test_messages_of_maxima(tied, n_states, draw, seed):
@@ -180,7 +180,7 @@ def test_messages_of_maxima(tied, n_states, draw, seed):
 @each(METHODS)
 def test_one_pixel_alone_has_no_lattice(method, seed):
     graph = lattice(1, 1)
-    theta = zoo.normal(graph, 3, np.random.default_rng(seed))
+    theta = fields.normal(graph, 3, np.random.default_rng(seed))
     beliefs = method().forward(graph, theta)
     assert engines_of(beliefs) <= PLAIN
     weights = np.exp(theta.unary)
@@ -192,7 +192,7 @@ def test_tables_in_any_order(method, seed):
     """As many tables as edges need not be one an edge, nor stand in the order of the edges."""
     rng = np.random.default_rng(seed)
     graph = lattice(3, 4, tied=False)
-    theta = zoo.normal(graph, 2, rng)
+    theta = fields.normal(graph, 2, rng)
     inference = method(max_iter=3)
     for edge_table in (rng.permutation(graph.n_edges), rng.integers(graph.n_edges, size=graph.n_edges)):
         other = graph._replace(edge_table=edge_table)
@@ -207,9 +207,9 @@ def test_tables_in_any_order(method, seed):
 @each(METHODS)
 def test_a_lattice_that_lost_its_edges_in_the_company_of_one(method, seed):
     graph = pack([lattice(2, 2), without_edges(lattice(3, 3))])
-    theta = zoo.normal(graph, 2, np.random.default_rng(seed))
+    theta = fields.normal(graph, 2, np.random.default_rng(seed))
     mu = method(max_iter=3).forward(graph, theta).mu
-    alone = [method(max_iter=3).forward(*example).mu for example in zoo.split(graph, theta)]
+    alone = [method(max_iter=3).forward(*example).mu for example in fields.split(graph, theta)]
     assert_array_equal(mu, np.concatenate(alone))
 
 
@@ -219,7 +219,7 @@ def test_nan_is_no_answer(tied, part, seed):
     """It would pass for a forbidden state if its exponential were 0."""
     graph = lattice(3, 5, tied=tied)
     for n_states in (2, 3):
-        theta = zoo.normal(graph, n_states, np.random.default_rng(seed))
+        theta = fields.normal(graph, n_states, np.random.default_rng(seed))
         getattr(theta, part)[1].flat[-1] = np.nan
         for method in METHODS.values():
             with pytest.raises(ValueError, match=r"theta must allow .*, got none in example 0"):
@@ -230,7 +230,7 @@ def test_nan_is_no_answer(tied, part, seed):
 def test_a_node_without_a_state_is_refused(method, seed):
     graph = pack([lattice(2, 3), lattice(3, 3)])
     for n_states in (2, 3):
-        theta = zoo.normal(graph, n_states, np.random.default_rng(seed))
+        theta = fields.normal(graph, n_states, np.random.default_rng(seed))
         theta.unary[8] = -np.inf
         with (
             np.errstate(invalid="ignore"),
@@ -262,7 +262,7 @@ def against_each_other(graph, n_states, rng):
     return theta._replace(tables=-theta.tables)
 
 
-@pytest.mark.parametrize("draw", [zoo.normal, clamped, towards_the_last_state, against_each_other])
+@pytest.mark.parametrize("draw", [fields.normal, clamped, towards_the_last_state, against_each_other])
 @pytest.mark.parametrize("share", [0.5] if config.DISABLE_JIT else [0.0, 0.5, 1.0])
 @tied_or_not
 @pytest.mark.parametrize("rho", [1.0, 0.5, 0.7])
@@ -297,7 +297,7 @@ def test_answers_are_continuous_at_the_switch(rho, tied, share, draw, seed):
 @each(PASSING)
 def test_a_forbidden_pair_takes_logarithms(method, tied, n_states, seed):
     graph = lattice(2, 3, tied=tied)
-    theta = zoo.normal(graph, n_states, np.random.default_rng(seed))
+    theta = fields.normal(graph, n_states, np.random.default_rng(seed))
     assert engines_of(method().forward(graph, theta)) == {LatticeEngine}
     theta.tables[-1, 0, 1] = -np.inf
     beliefs = method().forward(graph, theta, edges=True)
@@ -328,7 +328,7 @@ def company(tied, rng, n_states):
             lattice(3, 5, tied=not tied),
         ]
     )
-    theta = zoo.normal(graph, n_states, rng)
+    theta = fields.normal(graph, n_states, rng)
     nodes, tables = graph.node_example, graph.table_example
     theta.unary[nodes == 2] *= 1e4
     theta.tables[tables == 2] *= 1e3
@@ -348,7 +348,7 @@ def test_every_example_has_the_bits_it_has_alone(method, tied, n_states, options
     whole = inference.forward(graph, theta, edges=True, tape=tape)
     assert engines_of(whole) & FAST
     assert engines_of(whole) & PLAIN
-    alone = [inference.forward(*one, edges=True, tape=tape) for one in zoo.split(graph, theta)]
+    alone = [inference.forward(*one, edges=True, tape=tape) for one in fields.split(graph, theta)]
     assert engines_of(alone[0]) <= FAST
     for field in FIELDS:
         joined = np.concatenate([getattr(beliefs, field) for beliefs in alone])
@@ -374,7 +374,7 @@ def test_every_example_has_the_bits_it_has_alone(method, tied, n_states, options
 def test_one_extreme_example_changes_nothing_for_the_others(method, n_states, seed):
     rng = np.random.default_rng(seed)
     graph = pack([lattice(3, 3), lattice(2, 3), lattice(3, 2)])
-    theta = zoo.normal(graph, n_states, rng)
+    theta = fields.normal(graph, n_states, rng)
     inference = method(max_iter=3)
     d_mu = rng.normal(size=theta.unary.shape)
     answers = []
@@ -393,10 +393,10 @@ def test_one_extreme_example_changes_nothing_for_the_others(method, n_states, se
 
 def test_select_undoes_pack(seed):
     rng = np.random.default_rng(seed)
-    graphs = [*zoo.SINGLES.values(), lattice(3, 4), lattice(4, 3, connectivity=8, tied=False)]
+    graphs = [*fields.SINGLES.values(), lattice(3, 4), lattice(4, 3, connectivity=8, tied=False)]
     whole = pack(graphs)
-    theta = zoo.normal(whole, 2, rng)
-    singles = zoo.split(whole, theta)
+    theta = fields.normal(whole, 2, rng)
+    singles = fields.split(whole, theta)
     one = np.arange(len(graphs)) == 3
     for chosen in (one, ~one, one | ~one, *(rng.random((10, len(graphs))) < 0.4)):
         part, where = select(whole, chosen)
@@ -412,9 +412,11 @@ def test_select_undoes_pack(seed):
 
 
 def test_select_from_a_batch_of_batches(seed):
-    whole = pack([zoo.BATCHES["isolated"], zoo.BATCHES["mixed"], zoo.BATCHES["isolated"], lattice(2, 3)])
+    whole = pack(
+        [fields.BATCHES["isolated"], fields.BATCHES["mixed"], fields.BATCHES["isolated"], lattice(2, 3)]
+    )
     chosen = np.isin(np.arange(whole.n_examples), [1, 3, 6, 9, 10])
-    mixed = zoo.BATCHES["mixed"]
+    mixed = fields.BATCHES["mixed"]
     first, _ = select(mixed, np.isin(np.arange(mixed.n_examples), [0, 3]))
     part, _ = select(whole, chosen)
     assert_same_bits(part, pack([isolated(1), first, isolated(1), lattice(2, 3)]))
@@ -429,7 +431,7 @@ def test_threads_do_not_meet(method, n_states, seed):
     """Neither in work of their own, nor where they differentiate the same beliefs."""
     rng = np.random.default_rng(seed)
     graph = lattice(2, 3) if config.DISABLE_JIT else pack([lattice(40, 50), lattice(30, 70), lattice(3, 3)])
-    theta = zoo.normal(graph, n_states, rng)
+    theta = fields.normal(graph, n_states, rng)
     inference = method(max_iter=5)
     alone = inference.forward(graph, theta, edges=True, tape=True)
     given = cotangents(alone, rng)["all"]

@@ -3,10 +3,10 @@
 Imports private modules: no public name shows single messages.
 """
 
+import fields
 import numpy as np
 import pytest
 import reference
-import zoo
 from derivatives import check_gradient
 from engines import plain_engines
 from numpy.testing import assert_allclose, assert_array_equal
@@ -190,7 +190,7 @@ def test_gradient_through_messages_that_are_replaced_later_in_a_block(shape, see
     """Between sweeps of diagonals, a message depends on the old value of a later message of its block."""
     rng = np.random.default_rng(seed)
     graph = lattice(*shape, connectivity=8)
-    theta = zoo.normal(graph, 2, rng)
+    theta = fields.normal(graph, 2, rng)
     d_mu = rng.normal(size=theta.unary.shape)
     inference = TRW(rho=0.7, max_iter=2)
 
