@@ -1,4 +1,4 @@
-"""The kinds of fields for which kernels are compiled, in groups that have little in common."""
+"""Graphs and methods that compile all kernels of inference, in groups that share few of them."""
 
 import fields
 import methods
@@ -23,7 +23,7 @@ GROUPS = [
 
 
 def compile_share(number, count):
-    """Compile every `count`-th of the groups, from the given number on, by inferring and differentiating."""
+    """Compile the kernels of every `count`-th group, starting with group `number`."""
     if config.DISABLE_JIT:
         return
     rng = np.random.default_rng(0)

@@ -2,8 +2,10 @@
 
 from contextlib import contextmanager
 
+import numpy as np
 import pytest
-from reference import is_forest
+from numpy.testing import assert_allclose
+from reference import is_forest, joint_of
 
 from skcrf.inference import INFERENCE
 
@@ -57,3 +59,19 @@ def supports(strategy, inference, layout="pairwise"):
     if inference.tol == 0 and not strategy.takes_truncated:
         return False
     return inference.has_curvature or not strategy.needs_curvature
+
+
+def assert_valid_beliefs(beliefs, graph, n_states):
+    """Check the shapes of beliefs, and that marginals are distributions."""
+    assert beliefs.mu.shape == (graph.n_nodes, n_states)
+    in_pairs = graph.layout == "pairwise"
+    shape = (graph.n_edges, n_states, n_states) if in_pairs else (graph.belief_ptr[-1],)
+    assert beliefs.edge_mu.shape == shape
+    assert beliefs.log_z.shape == beliefs.n_iter.shape == beliefs.converged.shape == (graph.n_examples,)
+    assert beliefs.converged.dtype == bool
+    assert np.isfinite(beliefs.log_z).all()
+    assert beliefs.mu.min() >= 0
+    assert beliefs.edge_mu.min(initial=0.0) >= 0
+    assert_allclose(beliefs.mu.sum(axis=1), 1, rtol=0, atol=1e-12)
+    for e in range(graph.n_edges):
+        assert_allclose(joint_of(graph, beliefs.edge_mu, e).sum(), 1, rtol=0, atol=1e-12)

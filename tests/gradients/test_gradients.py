@@ -16,8 +16,12 @@ from derivatives import (
 )
 from numba import config
 from numpy.testing import assert_allclose, assert_array_equal
+from strategies import loss_of
 
-from skcrf.graph import Potentials, pack, sum_by_table
+from skcrf.gradients import GRADIENTS
+from skcrf.graph import Potentials, lattice, pack, sum_by_table
+from skcrf.inference import BP
+from skcrf.losses import LOSSES
 
 ITERATIVE = {name: cls for name, cls in methods.LEARNING.items() if "max_iter" in cls().get_params()}
 FIXED_POINT = {"max_iter": 3000, "tol": 1e-13}
@@ -338,3 +342,22 @@ def test_gradient_of_mixed_tasks_is_at_fixed_maxima(cls, graph, seed):
         return value_of(cotangent, lambda *_: found)(g, t)
 
     check_gradient(gradient, value, graph, theta)
+
+
+# No convergence
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("gradient", GRADIENTS)
+def test_gradients_are_bounded_without_convergence(loss, gradient):
+    # Tables are frustrated and strong: BP does not converge, and the series of the adjoint would diverge.
+    rng = np.random.default_rng(0)
+    side, n_fields, max_iter = (3, 4, 50) if config.DISABLE_JIT else (4, 6, 300)
+    graph = pack([lattice(side, side, 8, tied=False)] * n_fields)
+    coupling = 4 * rng.normal(size=(graph.n_tables, 1, 1))
+    theta = Potentials(rng.normal(size=(graph.n_nodes, 2)), coupling * np.array([[1.0, -1.0], [-1.0, 1.0]]))
+    wrapped = GRADIENTS[gradient]().wrap(BP(tol=1e-6, max_iter=max_iter))
+    value, d_theta, converged = loss_of(loss)(wrapped, graph, theta, rng.integers(2, size=graph.n_nodes))
+    assert np.isfinite(value).all()
+    assert max(np.abs(part).max() for part in d_theta) < 1e6
+    assert converged.all() != bool(LOSSES[loss]().needs | LOSSES[loss]().tasks)

@@ -9,6 +9,8 @@ import fields
 import methods
 import numpy as np
 import pytest
+from engines import record_tape, tape_strides
+from limits import set_limit
 from loss_definitions import able, calls_inference, hidden_share
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.exceptions import ConvergenceWarning
@@ -18,7 +20,6 @@ from skcrf.datasets import make_binary_denoising
 from skcrf.gradients import Backprop
 from skcrf.graph import Potentials, chain, from_edges, lattice, pack
 from skcrf.inference import BP, INFERENCE, TRW
-from skcrf.inference._fixed_point import Tape
 from skcrf.losses import LOSSES, CliqueLoss
 from skcrf.optimizers import LBFGS
 
@@ -36,15 +37,7 @@ def batch():
 @pytest.fixture
 def strides(monkeypatch):
     """Record the strides of all tapes."""
-    found = []
-    init = Tape.__init__
-
-    def noted(self, *args):
-        init(self, *args)
-        found.append(self.stride)
-
-    monkeypatch.setattr(Tape, "__init__", noted)
-    return found
+    return tape_strides(monkeypatch)
 
 
 @pytest.mark.parametrize("max_iter", [1, 2, 3, 4, 7, 9, 10])
@@ -99,22 +92,16 @@ def test_tape_with_gaps_keeps_about_the_root_of_all_states():
         done.append(state[0, 0])
         state += 1.0
 
-    def record(max_bytes, n):
-        tape = Tape(step, 8, n, max_bytes)
-        state = np.zeros((1, 1))
-        for _ in range(n):
-            tape.record(state, np.array([True]))
-            step(state, None)
-        return tape, state
-
     for n, n_kept in ((1, 1), (4, 2), (16, 4), (17, 4), (100, 10)):
-        tape, state = record(0, n)
+        state = np.zeros((1, 1))
+        tape = record_tape(step, state, n, max_bytes=0)
         assert len(tape.states) == n_kept
         done.clear()
         steps = [(before.item(), after.item()) for before, after, _ in tape.reversed(state)]
         assert steps == [(i, i + 1) for i in range(n - 1, -1, -1)]
         assert len(done) == n - n_kept  # each step once, except those after a kept state
-        assert len(record(8 * n, n)[0].states) == n  # with enough memory, no step is repeated
+        whole = record_tape(step, np.zeros((1, 1)), n, max_bytes=8 * n)
+        assert len(whole.states) == n  # with enough memory, no step is repeated
 
 
 def test_max_memory_bounds_the_memory_of_a_gradient():
@@ -164,7 +151,7 @@ def test_clique_losses_in_chunks_give_the_same_bits(loss, hidden, seed, monkeypa
     theta, y = fields.normal(graph, 3, rng), fields.labels(graph, 3, rng, hidden=hidden)
     evaluate = partial(LOSSES[loss](), Backprop().wrap(TRW(max_iter=2)), graph, theta, y)
     value, gradient, _ = evaluate()
-    monkeypatch.setattr("skcrf.losses.clique._ENTRIES_AT_A_TIME", 20)  # two edges
+    set_limit(monkeypatch, "entries per chunk", 20)  # two edges
     found, found_gradient, _ = evaluate()
     assert_array_equal(found, value)
     for part, expected in zip(found_gradient, gradient, strict=True):

@@ -8,6 +8,7 @@ import methods
 import numpy as np
 import pytest
 from derivatives import check_gradient
+from engines import edge_weights
 from loss_definitions import hidden_share
 from numba import config
 from numpy.testing import assert_allclose, assert_array_equal
@@ -285,7 +286,7 @@ def test_implicit_solves_the_lagrange_conditions(inference, title, seed):
     theta, given = fields.normal(graph, 3, rng, strength=0.5), draw(graph, 3, rng)
     strategy = Implicit(solver="direct").wrap(inference)
     beliefs = strategy.forward(graph, theta, edges=True)
-    d, b, nodes, edges = conditions(graph, inference._plan(graph).rho, beliefs.mu, beliefs.edge_mu)
+    d, b, nodes, edges = conditions(graph, edge_weights(inference, graph), beliefs.mu, beliefs.edge_mu)
     matrix = np.block([[d, b.T], [b, np.zeros((len(b), len(b)))]])
     right = np.zeros(len(matrix))
     right[nodes], right[edges] = -given["d_mu"], -given["d_edge_mu"]

@@ -1,4 +1,4 @@
-"""Graphs and potentials: what the layout promises."""
+"""Graphs and potentials: the arrays of a batch, packing and selection, and functions of potentials."""
 
 from itertools import pairwise
 
@@ -20,6 +20,7 @@ from skcrf.graph import (
     pack,
     score,
     score_vjp,
+    select,
     sum_by_example,
     without_edges,
 )
@@ -34,7 +35,7 @@ def spans(ptr):
 
 
 @every_graph
-def test_arrays_are_canonical(graph):
+def test_arrays_are_contiguous_integers(graph):
     for name, array in zip(Graph._fields, graph, strict=True):
         assert array.dtype == np.int64, name
         assert array.flags.c_contiguous, name
@@ -70,7 +71,7 @@ def test_edges_and_tables_stay_within_their_example(graph):
 
 
 @every_graph
-def test_incident_lists_the_messages_that_arrive(graph):
+def test_incident_lists_the_messages_to_each_node(graph):
     assert graph.incident_ptr.shape == (graph.n_nodes + 1,)
     assert graph.incident_ptr[0] == 0
     assert graph.incident_ptr[-1] == 2 * graph.n_edges
@@ -102,7 +103,7 @@ def test_lattice_joins_neighbours(height, width, connectivity, tied):
     graph = lattice(height, width, connectivity=connectivity, tied=tied)
     assert graph.n_nodes == height * width
     assert_array_equal(graph.shapes, [[height, width]])
-    reach = 1 if connectivity == 4 else 2  # in squared distance
+    reach = 1 if connectivity == 4 else 2  # largest squared distance
     pixels = [(r, c) for r in range(height) for c in range(width)]
     expected = {
         (i, j)
@@ -117,7 +118,7 @@ def test_lattice_joins_neighbours(height, width, connectivity, tied):
     for e, (i, j) in enumerate(found):
         offset = np.subtract(pixels[j], pixels[i])
         directions.setdefault(int(graph.table_group[graph.edge_table[e]]), set()).add(tuple(offset.tolist()))
-    # one direction a group, one group a direction
+    # one direction per group, one group per direction
     assert all(len(offsets) == 1 for offsets in directions.values())
     assert len({*map(tuple, directions.values())}) == len(directions)
     assert graph.n_tables == (len(directions) if tied else graph.n_edges)
@@ -137,7 +138,7 @@ def test_node_order_of_a_lattice_goes_colour_by_colour(height, width, connectivi
 
 
 def test_sweeps_of_a_lattice_are_sequential():
-    """A message along a row is sent after the one before it, to the right, then to the left."""
+    """Messages along a row follow one another, first to the right and then to the left."""
     graph = lattice(2, 4)
     place = np.argsort(graph.schedule)
     for e, (i, j) in enumerate(graph.edges.tolist()):
@@ -178,8 +179,8 @@ def test_calls_with_equal_arguments_share_the_graph(make, args, others):
     assert all(make(*other) is not graph for other in others)
 
 
-def test_messages_of_a_chain_go_up_and_come_back():
-    """From low nodes to high ones and back: one iteration brings a chain's news everywhere."""
+def test_messages_of_a_chain_are_sent_forwards_and_backwards():
+    """One iteration of belief propagation is then exact."""
     graph = chain(5)
     assert_array_equal(graph.schedule, [1, 3, 5, 7, 6, 4, 2, 0])
 
@@ -191,7 +192,7 @@ def test_edges_must_join_two_nodes(edge):
 
 
 @every_batch
-def test_pack_is_concatenation(graph, seed):
+def test_pack_is_the_inverse_of_split(graph, seed):
     theta = fields.normal(graph, 2, np.random.default_rng(seed))
     singles = [one for one, _ in fields.split(graph, theta)]
     again = pack(singles)
@@ -202,7 +203,7 @@ def test_pack_is_concatenation(graph, seed):
         assert one.n_examples == 1
 
 
-def test_pack_of_one_and_of_batches():
+def test_pack_of_single_graphs_and_of_batches():
     parts = [
         fields.SINGLES["cycle"],
         fields.SINGLES["single"],
@@ -214,6 +215,39 @@ def test_pack_of_one_and_of_batches():
     for nested in (pack([pack(parts[:2]), pack(parts[2:])]), pack([pack([parts[0]]), pack(parts[1:])])):
         for name, expected, found in zip(Graph._fields, flat, nested, strict=True):
             assert_array_equal(found, expected, err_msg=name)
+
+
+def test_select_is_the_inverse_of_pack(seed):
+    rng = np.random.default_rng(seed)
+    graphs = [*fields.SINGLES.values(), lattice(3, 4), lattice(4, 3, connectivity=8, tied=False)]
+    whole = pack(graphs)
+    theta = fields.normal(whole, 2, rng)
+    singles = fields.split(whole, theta)
+    one = np.arange(len(graphs)) == 3
+    for chosen in (one, ~one, one | ~one, *(rng.random((10, len(graphs))) < 0.4)):
+        part, where = select(whole, chosen)
+        kept = np.flatnonzero(chosen)
+        for name, found, expected in zip(part._fields, part, pack([graphs[i] for i in kept]), strict=True):
+            assert_array_equal(found, expected, err_msg=name)
+            assert found.dtype == np.int64, name
+            assert found.flags.c_contiguous, name
+        assert_array_equal(where.examples, kept)
+        assert_array_equal(where.edges, np.flatnonzero(chosen[whole.edge_example]))
+        assert_array_equal(theta.unary[where.nodes], np.concatenate([singles[i][1].unary for i in kept]))
+        assert_array_equal(theta.tables[where.tables], np.concatenate([singles[i][1].tables for i in kept]))
+
+
+def test_select_from_a_batch_of_batches(seed):
+    whole = pack(
+        [fields.BATCHES["isolated"], fields.BATCHES["mixed"], fields.BATCHES["isolated"], lattice(2, 3)]
+    )
+    chosen = np.isin(np.arange(whole.n_examples), [1, 3, 6, 9, 10])
+    mixed = fields.BATCHES["mixed"]
+    first, _ = select(mixed, np.isin(np.arange(mixed.n_examples), [0, 3]))
+    part, _ = select(whole, chosen)
+    expected = pack([isolated(1), first, isolated(1), lattice(2, 3)])
+    for name, found, array in zip(part._fields, part, expected, strict=True):
+        assert_array_equal(found, array, err_msg=name)
 
 
 def test_isolated_and_without_edges():
@@ -303,18 +337,18 @@ def test_score_vjp_counts_the_pairs_of_a_configuration(graph, seed):
 
 
 @every_batch
-def test_sum_by_example(graph, seed):
+def test_sum_by_example_equals_a_loop(graph, seed):
     rng = np.random.default_rng(seed)
     for ptr, example in [(graph.node_ptr, graph.node_example), (graph.edge_ptr, graph.edge_example)]:
         values = rng.normal(size=ptr[-1])
         expected = [sum(values[i] for i in span) for span in spans(ptr)]
         found = sum_by_example(values, example, graph)
         assert found.shape == (graph.n_examples,)
-        assert found.dtype == np.float64  # also of nothing
+        assert found.dtype == np.float64  # also without entries
         np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-12)
 
 
-# Spanning trees of a graph, which TRW draws its weights from
+# Edge weights of TRW
 
 
 @every_graph
@@ -347,7 +381,7 @@ def test_weights_of_random_graphs_are_a_distribution_over_spanning_trees(seed):
         assert reference.tree_distribution_slack(part, spanning_tree_weights(graph)) < 1e-12
 
 
-def test_the_polytope_check_can_fail():
+def test_slack_of_weights_outside_the_spanning_tree_polytope():
     part = reference.parts(fields.SINGLES["cycle"], fields.constant(fields.SINGLES["cycle"], 2, None))[0]
     assert reference.tree_distribution_slack(part, [0.75] * 4) < 1e-12
     assert reference.tree_distribution_slack(part, [1.0] * 4) > 0.5

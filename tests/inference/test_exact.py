@@ -209,7 +209,7 @@ def test_memory_error_names_width_entries_and_bytes():
 def test_known_labels_reduce_the_width():
     graph = lattice(9, 9)
     theta = fields.constant(graph, 2, None)
-    y = np.where(np.arange(81) % 9 == 4, 1, -1)  # a wall from top to bottom
+    y = np.where(np.arange(81) % 9 == 4, 1, -1)  # a column that separates the image
     with pytest.raises(ValueError, match="max_memory"):
         Exact(max_memory=2e4).forward(graph, theta)
     beliefs = Exact(max_memory=2e4).forward(graph, clamp(theta, y))

@@ -7,7 +7,7 @@ import methods
 import numpy as np
 import pytest
 import reference
-from engines import assert_close_gradients, plain_engines
+from engines import assert_close_gradients, mixed_product_states, only_plain_engines
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.optimize import linprog
 
@@ -56,7 +56,7 @@ def test_factors_of_two_nodes_equal_edges(name, draw, seed):
         factors, flat = as_factor_layout(graph, theta)
         # Log-messages near 1e4 have few decimals, and many iterations lose more of them.
         for inference in settings(cls, graph)[: 2 if draw is fields.extreme else 3]:
-            with methods.case(title, inference), plain_engines():
+            with methods.case(title, inference), only_plain_engines():
                 one = inference.forward(graph, theta, edges=True, tape=True)
                 other = inference.forward(factors, flat, edges=True, tape=True)
                 assert_allclose(other.mu, one.mu, rtol=0, atol=1e-10)
@@ -143,7 +143,7 @@ def test_marginal_map_is_no_worse_than_max_product(name, seed):
     beliefs = inference.forward(graph, theta, 1.0 * ~maximised)
     both = (
         inference.forward(graph, theta, 0.0).mu.argmax(axis=1),
-        inference._choose(graph, theta, maximised)[0],
+        mixed_product_states(inference, graph, theta, maximised),
     )
     choices = [inference.forward(graph, clamp(theta, np.where(maximised, x, -1)), 1.0).log_z for x in both]
     assert_allclose(beliefs.log_z, np.maximum(*choices), rtol=1e-12)

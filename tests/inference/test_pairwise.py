@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import reference
 from derivatives import check_gradient
-from engines import plain_engines
+from engines import only_plain_engines
 from numpy.testing import assert_allclose, assert_array_equal
 
 from skcrf.graph import Potentials, chain, from_edges, lattice, pack
@@ -198,6 +198,6 @@ def test_gradient_through_messages_that_are_replaced_later_in_a_block(shape, see
         mu = inference.forward(graph, theta).mu
         return np.add.reduceat((np.resize(d_mu, mu.shape) * mu).sum(axis=1), graph.node_ptr[:-1])
 
-    with plain_engines():
+    with only_plain_engines():
         gradient = inference.backward(inference.forward(graph, theta, tape=True), d_mu)
         check_gradient(gradient, value, graph, theta)

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import reference
 from derivatives import check_gradient
-from engines import PLAIN, engines_of
+from engines import PLAIN, engines_of, monotonic_chains
 from numba import config
 from numpy.testing import assert_allclose, assert_array_equal
 from test_many_fields import N_BATCHES, draw_batch
@@ -37,12 +37,6 @@ def each(argument, cases):
 def shuffle_nodes(graph, rng):
     """Renumber the nodes at random."""
     return from_edges(graph.n_nodes, rng.permutation(graph.n_nodes)[graph.edges])
-
-
-def monotonic_chains(graph):
-    """Return the schedule, the edge weights and the message of each edge towards the start of its chain."""
-    plan = TRWS()._plan(graph)
-    return plan.graph.schedule, plan.rho, plan.inward
 
 
 def ends(graph, inward):

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from batching import batches_of, lattice_model, objective_of, run_in_order
 from derivatives import check_weight_gradient
+from limits import set_limit
 from messages import says
 from numpy.testing import assert_allclose, assert_array_equal
 
@@ -341,7 +342,7 @@ def test_number_of_remembered_evaluations_is_bounded(evaluated):
 
 
 def test_at_least_two_evaluations_are_remembered_whatever_their_size(evaluated, monkeypatch):
-    monkeypatch.setattr("skcrf.training.objective._REMEMBERED_BYTES", 0)
+    set_limit(monkeypatch, "bytes of remembered evaluations", 0)
     objective = image_objective(inference=TRW(max_iter=1))
     points = [zeros(objective) + step for step in range(5)]
     for w in [*points, points[4], points[3]]:
