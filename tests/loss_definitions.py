@@ -58,7 +58,7 @@ def cases(*titles):
     ]
 
 
-def asked(*titles):
+def cases_by_method(*titles):
     """List every loss with every inference and a dict of the graphs of `cases`."""
     found = {}
     for case, (loss, cls, graph) in ((case.id, case.values) for case in cases(*titles)):

@@ -95,7 +95,7 @@ def test_little_memory_is_left_after_the_last_user(monkeypatch):
     assert bytes_in_pool() == 16_000
     for i, array in enumerate(arrays):
         assert_array_equal(array, float(i))
-    del arrays, array  # nobody wants these blocks any more
+    del arrays, array  # these blocks stay in the pool
     assert bytes_in_pool() == 16_000
 
 

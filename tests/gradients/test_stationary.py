@@ -93,7 +93,7 @@ class Undifferentiated(BaseInference):
         raise NotImplementedError
 
 
-def test_strategies_tell_which_beliefs_they_differentiate():
+def test_strategies_claim_the_beliefs_that_they_differentiate():
     plain, both = Undifferentiated(), frozenset({"mu", "log_z"})
     assert Backprop().differentiable(plain) == frozenset() == Backprop().wrap(plain).differentiates
     assert Backprop().differentiable(TRW()) == both

@@ -1,4 +1,4 @@
-"""Factor graphs: packing and selection, scores and statistics, conversion of pairs, errors."""
+"""Factor graphs: packing and selection, scores and statistics, conversion of pairwise graphs, errors."""
 
 import numpy as np
 import pytest

@@ -17,9 +17,9 @@ from loss_definitions import (
     TEMPERATURES,
     TRUNCATED,
     able,
-    asked,
     calls_inference,
     cases,
+    cases_by_method,
     defined,
     exact,
     hidden_share,
@@ -62,7 +62,9 @@ def test_every_loss_has_a_definition():
     assert set(OF_THETA) == {name for name in LOSSES if not calls_inference(name)}
 
 
-@pytest.mark.parametrize("loss, cls, graphs", asked(*fields.FEW, "chains", "lattices_untied", *FACTORS))
+@pytest.mark.parametrize(
+    "loss, cls, graphs", cases_by_method(*fields.FEW, "chains", "lattices_untied", *FACTORS)
+)
 def test_value_equals_the_definition(loss, cls, graphs, seed):
     rng = np.random.default_rng(seed)
     inference = methods.build(cls, **TRUNCATED)
@@ -80,10 +82,14 @@ def test_value_equals_the_definition(loss, cls, graphs, seed):
 @pytest.mark.parametrize("potentials", ["normal", "attractive", "forbidden"])
 @pytest.mark.parametrize(
     "loss, cls, graphs",
-    [case for case in asked(*fields.FEW, "packed_twice", *FACTORS) if case.values[1].exact_on == "any"]
+    [
+        case
+        for case in cases_by_method(*fields.FEW, "packed_twice", *FACTORS)
+        if case.values[1].exact_on == "any"
+    ]
     + [
         case
-        for case in asked("chain", "star", "packed_twice", "hypertree")
+        for case in cases_by_method("chain", "star", "packed_twice", "hypertree")
         if case.values[1].exact_on == "forest"
     ],
 )
@@ -107,13 +113,14 @@ def check(loss, inference, graph, theta, y, **tolerances):
 
     _, gradient, converged = LOSSES[loss]()(inference, graph, theta, y)
     assert converged.all()
-    if not LOSSES[loss]().is_smooth:  # small steps rarely meet a kink, but cost digits
+    if not LOSSES[loss]().is_smooth:  # small steps rarely cross a point without derivative, but lose digits
         tolerances |= {"step": 1e-5, "atol": 1e-8}
     check_gradient(gradient, value, graph, theta, **tolerances)
 
 
 @pytest.mark.parametrize(
-    "loss, cls, graphs", asked("single", "lonely", "star_tied", "cycle_tied", "lattice_2x2", *FACTORS)
+    "loss, cls, graphs",
+    cases_by_method("single", "lonely", "star_tied", "cycle_tied", "lattice_2x2", *FACTORS),
 )
 def test_gradient_through_truncated_inference(loss, cls, graphs, seed):
     rng = np.random.default_rng(seed)
@@ -125,7 +132,7 @@ def test_gradient_through_truncated_inference(loss, cls, graphs, seed):
                 check(loss, wrapped(cls, **TRUNCATED), graph, theta, y)
 
 
-@pytest.mark.parametrize("loss, cls, graphs", asked(*THREE_STATES))
+@pytest.mark.parametrize("loss, cls, graphs", cases_by_method(*THREE_STATES))
 def test_gradient_with_three_states(loss, cls, graphs, seed):
     rng = np.random.default_rng(seed)
     for title, graph in graphs.items():

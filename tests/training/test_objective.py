@@ -289,16 +289,16 @@ def test_fits_evaluate_no_weights_twice(evaluated, inference):
 
 def test_restarts_of_lbfgs_evaluate_no_weights_twice(evaluated):
     objective = image_objective(4, (8, 8))
-    asked = []
+    points = []
 
     def misled(w):  # from the fourth point on the gradient points the wrong way, until LBFGS restarts
-        asked.append(w.tobytes())
+        points.append(w.tobytes())
         value, gradient = objective(w)
-        return value, -gradient if 4 <= len(asked) < 40 else gradient
+        return value, -gradient if 4 <= len(points) < 40 else gradient
 
     LBFGS().minimize(misled, zeros(objective), **OPTIONS)
-    assert len(asked) > len(set(asked))  # it does ask again
-    assert set(evaluated.values()) == {1} and len(evaluated) == len(set(asked))
+    assert len(points) > len(set(points))  # some weights are evaluated again
+    assert set(evaluated.values()) == {1} and len(evaluated) == len(set(points))
 
 
 def test_remembered_gradients_are_not_shared():
