@@ -237,7 +237,7 @@ def test_loss_is_not_negative_with_approximate_maxima(name, loss, seed):
 
 @pytest.mark.parametrize("loss", [LatentHinge(), MarginalHinge(), Unified(0.0, 0.6)])
 def test_clamped_part_is_inferred_once(loss, seed):
-    """It is subtracted, and bounds the other part from below. Evaluated alone, the other part infers it too."""
+    """It is subtracted, and bounds the other part from below. Alone, the other part infers it as well."""
     rng, graph = np.random.default_rng(seed), pack([lattice(4, 5), chain(6)])
     theta, y = fields.attractive(graph, 3, rng, strength=2.0), fields.labels(graph, 3, rng, hidden=0.7)
     functions, starts = (loss, *loss.difference), ({}, {}, {})
