@@ -108,6 +108,7 @@ def test_threads_get_separate_arrays():
             other = full(5000, -1.0)
             if not (mine == number).all() or np.shares_memory(mine, other):
                 wrong.append(number)
+            del mine, other  # at most two arrays per thread at a time
 
     with reuse_memory():
         threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
