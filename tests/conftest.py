@@ -13,9 +13,9 @@ os.environ.setdefault("SCIPY_ARRAY_API", "1")
 
 #: Modules that are quick enough with the kernels as plain Python.
 CORE = {
-    "test_door",
     "test_graph",
     "test_inference",
+    "test_iterations",
     "test_gradients",
     "test_losses",
     "test_inference_free",
@@ -41,7 +41,7 @@ CORE = {
 }
 
 #: Modules that use the kernels of all kinds of graphs, which are then compiled ahead of the tests.
-NEED_ALL_KERNELS = {"test_inference", "test_lattice", "test_strategies"}
+NEED_ALL_KERNELS = {"test_inference", "test_iterations", "test_lattice", "test_strategies"}
 
 
 def _seeds():

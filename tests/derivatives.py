@@ -2,8 +2,9 @@
 
 from typing import NamedTuple
 
+import fields
+import methods
 import numpy as np
-import zoo
 from numpy.testing import assert_allclose
 
 from skcrf.graph import Potentials, pack, sum_by_edge, sum_by_example
@@ -107,7 +108,7 @@ KINDS = {
 
 
 def draw_cotangent(graph, n_states, rng, kind="all"):
-    unary, _ = zoo.shapes(graph, n_states)
+    unary, _ = fields.shapes(graph, n_states)
     edges = (
         (graph.belief_rows[-1], n_states, n_states) if graph.layout == "pairwise" else graph.belief_rows[-1]
     )
@@ -156,7 +157,7 @@ def maker(cls, **parameters):
             name: np.resize(value, graph.n_edges) if isinstance(value, np.ndarray) else value
             for name, value in parameters.items()
         }
-        return zoo.build(cls, **repeated)
+        return methods.build(cls, **repeated)
 
     return inference_for
 
@@ -170,5 +171,5 @@ def check_backward(
     assert beliefs.converged.all()
     for cotangent in cotangents:
         gradient = inference.backward(beliefs, **cotangent._asdict())
-        with zoo.case([name for name, value in cotangent._asdict().items() if value is not None]):
+        with methods.case([name for name, value in cotangent._asdict().items() if value is not None]):
             check_gradient(gradient, value_of(cotangent, beliefs_of), graph, theta, **tolerances)

@@ -1,7 +1,8 @@
-"""The kinds of fields for which kernels are compiled, in groups that have little in common."""
+"""Graphs and methods that compile all kernels of inference, in groups that share few of them."""
 
+import fields
+import methods
 import numpy as np
-import zoo
 from numba import config
 
 from skcrf.graph import chain, lattice
@@ -16,19 +17,19 @@ GROUPS = [
     [
         (lattice(3, 3, connectivity=8), TRW),
         *((lattice(3, 3, tied=tied), MeanField) for tied in (True, False)),
-        *((chain(3), cls) for cls in zoo.SCORING.values()),
+        *((chain(3), cls) for cls in methods.SCORING.values()),
     ],
 ]
 
 
 def compile_share(number, count):
-    """Compile every `count`-th of the groups, from the given number on, by inferring and differentiating."""
+    """Compile the kernels of every `count`-th group, starting with group `number`."""
     if config.DISABLE_JIT:
         return
     rng = np.random.default_rng(0)
     for group in GROUPS[number::count]:
         for graph, cls in group:
             for n_states in (2, 3):
-                inference = zoo.build(cls, max_iter=1)
-                beliefs = inference.forward(graph, zoo.normal(graph, n_states, rng), edges=True, tape=True)
+                inference = methods.build(cls, max_iter=1)
+                beliefs = inference.forward(graph, fields.normal(graph, n_states, rng), edges=True, tape=True)
                 inference.backward(beliefs, beliefs.mu, beliefs.edge_mu, beliefs.log_z)

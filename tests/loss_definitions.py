@@ -3,10 +3,11 @@
 import itertools
 import zlib
 
+import fields
+import methods
 import numpy as np
 import pytest
 import reference
-import zoo
 
 from skcrf.gradients import GRADIENTS
 from skcrf.graph import clamp
@@ -19,7 +20,7 @@ FIXED_POINT = {"max_iter": 3000, "tol": 1e-13}
 
 def wrapped(cls, **parameters):
     """Build an inference with those of the parameters that it has, wrapped by back-propagation."""
-    return GRADIENTS["backprop"]().wrap(zoo.build(cls, **parameters))
+    return GRADIENTS["backprop"]().wrap(methods.build(cls, **parameters))
 
 
 def takes(loss, graph):
@@ -47,17 +48,17 @@ def hidden_share(loss, hidden):
 def cases(*titles):
     """List every loss with every inference on every supported graph; losses without inference once."""
     return [
-        pytest.param(loss, cls, zoo.ALL[title], id=f"{loss}-{name}-{title}")
+        pytest.param(loss, cls, fields.ALL[title], id=f"{loss}-{name}-{title}")
         for loss in LOSSES
-        for name, cls in zoo.LEARNING.items()
+        for name, cls in methods.LEARNING.items()
         for title in titles
-        if zoo.asked(cls, {title: zoo.ALL[title]})
-        if takes(loss, zoo.ALL[title]) and (calls_inference(loss) or name == "bruteforce")
+        if methods.supported(cls, {title: fields.ALL[title]})
+        if takes(loss, fields.ALL[title]) and (calls_inference(loss) or name == "bruteforce")
         if able(loss, cls)
     ]
 
 
-def asked(*titles):
+def cases_by_method(*titles):
     """List every loss with every inference and a dict of the graphs of `cases`."""
     found = {}
     for case, (loss, cls, graph) in ((case.id, case.values) for case in cases(*titles)):
@@ -181,7 +182,7 @@ def piecewise(graph, theta, y, pieces="cliques"):
 
 def mean_field_beside(inference):
     """Build mean field with the iterations of an inference; converged if that does not iterate."""
-    return zoo.build(INFERENCE["mean_field"], **{"max_iter": 1000, "tol": 1e-8} | inference.get_params())
+    return methods.build(INFERENCE["mean_field"], **{"max_iter": 1000, "tol": 1e-8} | inference.get_params())
 
 
 def difference(clamped):

@@ -378,7 +378,7 @@ def n_components(n_nodes, edges):
 
 
 def is_forest(graph):
-    """Tell whether no example of a batch has a cycle."""
+    """Return whether no example of a batch has a cycle."""
     (scopes, numbered), n_nodes = links(graph), len(graph.node_order)
     joined = [(scopes[e][s], n_nodes + e) for e, s in numbered]
     size = n_nodes + len(scopes)

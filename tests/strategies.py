@@ -1,7 +1,7 @@
 """All gradient strategies with all their modes, and helpers that their tests share."""
 
+import methods
 import numpy as np
-import zoo
 from numpy.testing import assert_allclose
 
 from skcrf.gradients import Backprop, Implicit, Perturbation
@@ -22,7 +22,7 @@ STRATEGIES = {
 def loss_of(name):
     """Build a loss; a second inference, if it has one, converges, as most strategies require."""
     parameters = {"clamped": MeanField(**FIXED_POINT)}
-    return zoo.build(LOSSES[name], **parameters)
+    return methods.build(LOSSES[name], **parameters)
 
 
 def wrapped(inference, *names):
@@ -30,7 +30,7 @@ def wrapped(inference, *names):
     return {
         name: strategy.wrap(inference)
         for name, strategy in STRATEGIES.items()
-        if zoo.claimed(strategy, inference) and (not names or name in names)
+        if methods.supports(strategy, inference) and (not names or name in names)
     }
 
 

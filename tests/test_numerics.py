@@ -1,11 +1,17 @@
-"""Vectorised exponentials and logarithms, which agree with NumPy to a few units in the last place."""
+"""Vectorised exponentials and logarithms against NumPy, and arrays and compilation of kernels."""
 
 import numpy as np
 import pytest
+from numba import config
 from numpy.testing import assert_array_equal
 
-from skcrf._numerics import kernel_array, vector_exp, vector_kernel, vector_log
-from skcrf.inference._lattice.message import exponentiate
+from skcrf._numerics import kernel, kernel_array, vector_exp, vector_kernel, vector_log
+
+
+@vector_kernel
+def _exponentials(values):
+    for i in range(len(values)):
+        values[i] = vector_exp(values[i])
 
 
 @vector_kernel
@@ -28,7 +34,7 @@ def one_by_one(function):
     return lambda values: np.array([plain(value) for value in values])
 
 
-EXP = {"vectors": in_a_loop(exponentiate), "python": one_by_one(vector_exp)}
+EXP = {"vectors": in_a_loop(_exponentials), "python": one_by_one(vector_exp)}
 LOG = {"vectors": in_a_loop(_logarithms), "python": one_by_one(vector_log)}
 
 
@@ -125,3 +131,14 @@ def test_kernel_array_copies_only_if_needed(tmp_path):
         assert found.dtype == np.float64
         assert found.flags.c_contiguous
         assert found.flags.writeable
+
+
+def test_kernels_without_a_file_compile_with_a_warning():
+    space = {}
+    exec(compile("def double(x):\n    return 2 * x", "<nowhere>", "exec"), space)
+    if config.DISABLE_JIT:
+        assert kernel(space["double"])(3) == 6
+        return
+    with pytest.warns(UserWarning, match="NUMBA_CACHE_DIR"):
+        double = kernel(space["double"])
+    assert double(3) == 6

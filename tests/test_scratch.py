@@ -95,7 +95,7 @@ def test_little_memory_is_left_after_the_last_user(monkeypatch):
     assert bytes_in_pool() == 16_000
     for i, array in enumerate(arrays):
         assert_array_equal(array, float(i))
-    del arrays, array  # nobody wants these blocks any more
+    del arrays, array  # these blocks stay in the pool
     assert bytes_in_pool() == 16_000
 
 
@@ -108,6 +108,7 @@ def test_threads_get_separate_arrays():
             other = full(5000, -1.0)
             if not (mine == number).all() or np.shares_memory(mine, other):
                 wrong.append(number)
+            del mine, other  # at most two arrays per thread at a time
 
     with reuse_memory():
         threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]

@@ -6,6 +6,7 @@ from collections import deque
 import numpy as np
 import pytest
 from lazy_sequences import ArrayOnDisk, LazyList
+from limits import set_limit
 from messages import says
 from numpy.testing import assert_array_equal
 from sklearn.model_selection import GridSearchCV, KFold, cross_val_score
@@ -158,7 +159,7 @@ def test_lazy_partial_fits_have_the_bits_of_fits_in_memory(images):
 
 def test_edge_transformers_are_fitted_to_a_spread_of_the_images(images, monkeypatch):
     X, Y = images
-    monkeypatch.setattr("skcrf.estimators.grid._FITTED_NUMBERS", sum(x.size for x in X))
+    set_limit(monkeypatch, "numbers to fit edge features", sum(x.size for x in X))
     scaler = StandardScaler()
     memory = quick(edge_features=scaler).fit(X, Y)
     assert_same(quick(edge_features=scaler).fit(lazy(X), lazy(Y)), memory)

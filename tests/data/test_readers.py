@@ -70,7 +70,7 @@ def test_features_are_not_copied(kind, dtype):
 
 @every_reader
 @pytest.mark.parametrize("container", [list, tuple, LazyList])
-def test_examples_know_their_shapes_and_sizes(kind, container):
+def test_examples_have_shapes_and_sizes(kind, container):
     reader, make = READERS[kind]
     examples = read_examples(container(make()), reader)
     shapes = [(3, 4), (1, 5), (2, 2)] if kind == "images" else [(12,), (5,), (4,)]

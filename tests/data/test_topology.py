@@ -1,8 +1,8 @@
 """Topologies: graphs of examples and the features of their edges."""
 
+import fields
 import numpy as np
 import pytest
-import zoo
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
 from sklearn.preprocessing import FunctionTransformer
@@ -25,7 +25,7 @@ def assert_same_graph(found, expected):
 
 
 def test_edge_differences_are_absolute():
-    graph = zoo.SINGLES["star_tied"]  # edges (3, 0), (3, 1), (3, 2)
+    graph = fields.SINGLES["star_tied"]  # edges (3, 0), (3, 1), (3, 2)
     X = np.array([[0.0, 1.0], [2.0, 1.0], [-4.0, 0.0], [1.0, 5.0]])
     assert_array_equal(edge_differences(graph, X), [[1, 4], [1, 4], [5, 5]])
 

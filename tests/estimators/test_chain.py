@@ -5,6 +5,7 @@ from itertools import product
 
 import numpy as np
 import pytest
+from limits import set_limit
 from messages import says
 from reference import best_configurations, log_probability, marginals
 from scipy import sparse
@@ -183,7 +184,7 @@ def test_results_do_not_depend_on_n_jobs_or_batches(sequences, monkeypatch):
     for one, x in zip(P, X, strict=True):
         np.testing.assert_array_equal(est.predict_proba([x])[0], one)
     many = [X * 40, Y * 40]
-    monkeypatch.setattr("skcrf.data.batch._BATCH_SITES", 50)
+    set_limit(monkeypatch, "sites per batch", 50)
     fits = [quick(n_jobs=n).fit(*many) for n in (1, 2)]
     np.testing.assert_array_equal(fits[0].edge_coef_, fits[1].edge_coef_)
     assert fits[0].edge_coef_.any()

@@ -2,9 +2,9 @@
 
 import warnings
 
+import methods
 import numpy as np
 import pytest
-import zoo
 from joblib import parallel_config
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
@@ -23,7 +23,7 @@ def images():
     return ragged_images()
 
 
-@pytest.mark.parametrize("name", zoo.LEARNING)
+@pytest.mark.parametrize("name", methods.LEARNING)
 @pytest.mark.parametrize("loss", [loss for loss in LOSSES if LOSSES[loss]().is_smooth])
 def test_every_inference_learns_with_every_loss(name, loss):
     # Images of one row are chains, which all methods support.

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from lazy_sequences import LazyList
+from limits import set_limit
 from messages import says
 from reference import best_configurations, marginals
 from scipy import sparse
@@ -113,7 +114,7 @@ def test_results_do_not_depend_on_n_jobs_or_batches(monkeypatch):
     est = quick(symmetric=False).fit(X, Y)
     for x, p in zip(X, est.predict_proba(X), strict=True):
         np.testing.assert_array_equal(est.predict_proba([x])[0], p)
-    monkeypatch.setattr("skcrf.data.batch._BATCH_SITES", 20)
+    set_limit(monkeypatch, "sites per batch", 20)
     fits = [quick(n_jobs=n).fit(X * 20, Y * 20) for n in (1, 2)]
     np.testing.assert_array_equal(fits[0].edge_coef_, fits[1].edge_coef_)
     assert fits[0].edge_coef_.any()

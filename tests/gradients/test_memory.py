@@ -5,9 +5,12 @@ import warnings
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
+import fields
+import methods
 import numpy as np
 import pytest
-import zoo
+from engines import record_tape, tape_strides
+from limits import set_limit
 from loss_definitions import able, calls_inference, hidden_share
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.exceptions import ConvergenceWarning
@@ -17,11 +20,10 @@ from skcrf.datasets import make_binary_denoising
 from skcrf.gradients import Backprop
 from skcrf.graph import Potentials, chain, from_edges, lattice, pack
 from skcrf.inference import BP, INFERENCE, TRW
-from skcrf.inference._fixed_point import Tape
 from skcrf.losses import LOSSES, CliqueLoss
 from skcrf.optimizers import LBFGS
 
-ITERATIVE = {name: cls for name, cls in zoo.LEARNING.items() if "max_iter" in cls().get_params()}
+ITERATIVE = {name: cls for name, cls in methods.LEARNING.items() if "max_iter" in cls().get_params()}
 
 
 def batch():
@@ -35,15 +37,7 @@ def batch():
 @pytest.fixture
 def strides(monkeypatch):
     """Record the strides of all tapes."""
-    found = []
-    init = Tape.__init__
-
-    def noted(self, *args):
-        init(self, *args)
-        found.append(self.stride)
-
-    monkeypatch.setattr(Tape, "__init__", noted)
-    return found
+    return tape_strides(monkeypatch)
 
 
 @pytest.mark.parametrize("max_iter", [1, 2, 3, 4, 7, 9, 10])
@@ -51,7 +45,7 @@ def strides(monkeypatch):
 def test_tape_with_gaps_gives_the_same_bits(name, max_iter, seed, strides):
     rng = np.random.default_rng(seed)
     graph = batch()
-    theta = zoo.normal(graph, 2, rng)
+    theta = fields.normal(graph, 2, rng)
     inference = ITERATIVE[name](max_iter=max_iter)
     d_mu, d_log_z = rng.normal(size=theta.unary.shape), rng.normal(size=graph.n_examples)
     whole = inference.backward(inference.forward(graph, theta, tape=True), d_mu, None, d_log_z)
@@ -65,7 +59,7 @@ def test_tape_with_gaps_gives_the_same_bits(name, max_iter, seed, strides):
 def test_threads_can_differentiate_the_same_beliefs(name, seed):
     rng = np.random.default_rng(seed)
     graph = lattice(40, 50)
-    theta = zoo.normal(graph, 3, rng)
+    theta = fields.normal(graph, 3, rng)
     inference = ITERATIVE[name](max_iter=16)
     beliefs = inference.forward(graph, theta, tape=1)
     d_mu = rng.normal(size=(4, *theta.unary.shape))
@@ -81,7 +75,7 @@ def test_threads_can_differentiate_the_same_beliefs(name, seed):
 def test_tape_with_gaps_if_examples_stop_at_different_times(name, seed, strides):
     rng = np.random.default_rng(seed)
     graph = batch()
-    theta = zoo.normal(graph, 2, rng, strength=0.6)
+    theta = fields.normal(graph, 2, rng, strength=0.6)
     inference = ITERATIVE[name](max_iter=300, tol=1e-5)
     beliefs = [inference.forward(graph, theta, tape=tape) for tape in (True, 1)]
     assert len(set(beliefs[0].n_iter.tolist())) > 1
@@ -98,27 +92,21 @@ def test_tape_with_gaps_keeps_about_the_root_of_all_states():
         done.append(state[0, 0])
         state += 1.0
 
-    def record(max_bytes, n):
-        tape = Tape(step, 8, n, max_bytes)
-        state = np.zeros((1, 1))
-        for _ in range(n):
-            tape.record(state, np.array([True]))
-            step(state, None)
-        return tape, state
-
     for n, n_kept in ((1, 1), (4, 2), (16, 4), (17, 4), (100, 10)):
-        tape, state = record(0, n)
+        state = np.zeros((1, 1))
+        tape = record_tape(step, state, n, max_bytes=0)
         assert len(tape.states) == n_kept
         done.clear()
         steps = [(before.item(), after.item()) for before, after, _ in tape.reversed(state)]
         assert steps == [(i, i + 1) for i in range(n - 1, -1, -1)]
         assert len(done) == n - n_kept  # each step once, except those after a kept state
-        assert len(record(8 * n, n)[0].states) == n  # with enough memory, no step is repeated
+        whole = record_tape(step, np.zeros((1, 1)), n, max_bytes=8 * n)
+        assert len(whole.states) == n  # with enough memory, no step is repeated
 
 
 def test_max_memory_bounds_the_memory_of_a_gradient():
     graph = lattice(60, 60)
-    theta = zoo.attractive(graph, 3, np.random.default_rng(0), strength=0.5)
+    theta = fields.attractive(graph, 3, np.random.default_rng(0), strength=0.5)
     n_iter, one = 64, 4 * 60 * 60 * 3 * 8
 
     def peak(max_memory):
@@ -143,7 +131,7 @@ def test_only_clique_losses_hold_one_table_per_edge(loss, hidden, seed):
     rng = np.random.default_rng(seed)
     graph, n_states = lattice(32, 32), 48
     hidden = hidden_share(loss, hidden)
-    theta, y = zoo.normal(graph, n_states, rng), zoo.labels(graph, n_states, rng, hidden=hidden)
+    theta, y = fields.normal(graph, n_states, rng), fields.labels(graph, n_states, rng, hidden=hidden)
     table_per_edge = graph.n_edges * n_states**2 * 8
     evaluate = partial(LOSSES[loss](), Backprop().wrap(TRW(max_iter=2)), graph, theta, y)
     evaluate()  # with the compilation of its kernels
@@ -160,10 +148,10 @@ def test_only_clique_losses_hold_one_table_per_edge(loss, hidden, seed):
 def test_clique_losses_in_chunks_give_the_same_bits(loss, hidden, seed, monkeypatch):
     rng = np.random.default_rng(seed)
     graph = batch()
-    theta, y = zoo.normal(graph, 3, rng), zoo.labels(graph, 3, rng, hidden=hidden)
+    theta, y = fields.normal(graph, 3, rng), fields.labels(graph, 3, rng, hidden=hidden)
     evaluate = partial(LOSSES[loss](), Backprop().wrap(TRW(max_iter=2)), graph, theta, y)
     value, gradient, _ = evaluate()
-    monkeypatch.setattr("skcrf.losses.clique._ENTRIES_AT_A_TIME", 20)  # two edges
+    set_limit(monkeypatch, "entries per chunk", 20)  # two edges
     found, found_gradient, _ = evaluate()
     assert_array_equal(found, value)
     for part, expected in zip(found_gradient, gradient, strict=True):
@@ -183,7 +171,7 @@ def resumed(inference, graph, theta, other):
 def test_resumed_beliefs_are_within_the_tolerance(tol, seed):
     rng = np.random.default_rng(seed)
     for graph in (lattice(5, 6), batch(), lattice(3, 3, 8)):
-        theta, other = zoo.attractive(graph, 2, rng), zoo.attractive(graph, 2, rng)
+        theta, other = fields.attractive(graph, 2, rng), fields.attractive(graph, 2, rng)
         inference = TRW(tol=tol, max_iter=5000)
         assert inference.resumes
         cold, warm = inference.forward(graph, theta), resumed(inference, graph, theta, other)
@@ -196,7 +184,7 @@ def test_resumed_beliefs_are_within_the_tolerance(tol, seed):
 def test_resuming_near_the_fixed_point_takes_fewer_iterations(seed):
     rng = np.random.default_rng(seed)
     graph = lattice(12, 12)
-    theta = zoo.attractive(graph, 2, rng)
+    theta = fields.attractive(graph, 2, rng)
     near = theta._replace(unary=theta.unary + 1e-4 * rng.normal(size=theta.unary.shape))
     inference = TRW(tol=1e-6, max_iter=1000)
     cold, warm = inference.forward(graph, theta), resumed(inference, graph, theta, near)
@@ -206,7 +194,7 @@ def test_resuming_near_the_fixed_point_takes_fewer_iterations(seed):
 def test_gradient_after_resuming_is_that_of_the_fixed_point(seed):
     rng = np.random.default_rng(seed)
     graph = lattice(6, 6)
-    theta = zoo.attractive(graph, 2, rng, strength=1.5)
+    theta = fields.attractive(graph, 2, rng, strength=1.5)
     inference = TRW(tol=1e-5, max_iter=5000)
     cold, exact = inference.forward(graph, theta), TRW(tol=1e-9, max_iter=5000)
     warm = inference.forward(graph, theta, start=exact.start_of(exact.forward(graph, theta)))
@@ -230,15 +218,15 @@ def test_messages_of_any_size_can_be_kept():
 
 def test_start_of_another_problem_is_ignored():
     inference, graph = TRW(tol=1e-6, max_iter=500), lattice(3, 3)
-    theta = zoo.attractive(graph, 2, np.random.default_rng(0))
-    strange = inference.start_of(inference.forward(lattice(4, 3), zoo.constant(lattice(4, 3), 2, None)))
+    theta = fields.attractive(graph, 2, np.random.default_rng(0))
+    strange = inference.start_of(inference.forward(lattice(4, 3), fields.constant(lattice(4, 3), 2, None)))
     expected = inference.forward(graph, theta, start=None)
     assert_array_equal(inference.forward(graph, theta, start=strange).mu, expected.mu)
 
 
 @pytest.mark.parametrize("name", INFERENCE)
 def test_only_inferences_with_a_unique_fixed_point_resume(name):
-    inference = zoo.build(INFERENCE[name], tol=1e-6)
+    inference = methods.build(INFERENCE[name], tol=1e-6)
     assert inference.resumes == (name in {"trw", "trw_s"})
     assert not INFERENCE[name]().resumes
     assert not TRW(rho=1.0, tol=1e-6).resumes
@@ -254,7 +242,7 @@ def test_resumed_runs_converge_by_the_same_tolerance(seed):
     """They iterate beyond `tol`, but this is not required for convergence."""
     rng = np.random.default_rng(seed)
     graph = lattice(8, 8)
-    theta = zoo.attractive(graph, 2, rng)
+    theta = fields.attractive(graph, 2, rng)
     other = theta._replace(unary=theta.unary + 3e-4 * rng.normal(size=theta.unary.shape))
     inference = TRW(tol=1e-4, max_iter=5000)
     start = inference.start_of(inference.forward(graph, other))

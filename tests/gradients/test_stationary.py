@@ -3,10 +3,12 @@
 from functools import partial
 from itertools import pairwise, product
 
+import fields
+import methods
 import numpy as np
 import pytest
-import zoo
 from derivatives import check_gradient
+from engines import edge_weights
 from loss_definitions import hidden_share
 from numba import config
 from numpy.testing import assert_allclose, assert_array_equal
@@ -21,24 +23,26 @@ from skcrf.losses import LOSSES
 
 
 @pytest.mark.parametrize("n_states", [2, 3])
-@pytest.mark.parametrize("cls", zoo.LEARNING.values(), ids=zoo.LEARNING)
+@pytest.mark.parametrize("cls", methods.LEARNING.values(), ids=methods.LEARNING)
 def test_statistics_are_sums_of_marginals(cls, n_states, seed):
-    draw_theta = zoo.forbidden if cls.exact_on else zoo.forbidden_unary
-    inference = zoo.build(cls, max_iter=3)
-    for (title, graph), make in product(zoo.asked(cls, zoo.EVERY).items(), (zoo.normal, draw_theta)):
+    draw_theta = fields.forbidden if cls.exact_on else fields.forbidden_unary
+    inference = methods.build(cls, max_iter=3)
+    for (title, graph), make in product(
+        methods.supported(cls, fields.EVERY).items(), (fields.normal, draw_theta)
+    ):
         theta = make(graph, n_states, np.random.default_rng(seed))
-        with zoo.case(title, make.__name__):
+        with methods.case(title, make.__name__):
             beliefs = inference.forward(graph, theta, edges=True)
             found = inference.statistics(graph, beliefs)
             assert_allclose(found.unary, beliefs.mu, rtol=0, atol=1e-12)
             assert_allclose(found.tables, sum_by_table(graph, beliefs.edge_mu), rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("cls", zoo.MAXIMISING.values(), ids=zoo.MAXIMISING)
+@pytest.mark.parametrize("cls", methods.MAXIMISING.values(), ids=methods.MAXIMISING)
 def test_statistics_of_a_maximum_are_indicators(cls, seed):
-    for title, graph in zoo.asked(cls, zoo.FEW).items():
-        theta = zoo.normal(graph, 3, np.random.default_rng(seed))
-        with zoo.case(title):
+    for title, graph in methods.supported(cls, fields.FEW).items():
+        theta = fields.normal(graph, 3, np.random.default_rng(seed))
+        with methods.case(title):
             beliefs = cls().forward(graph, theta, tau=0.0, edges=True)
             found = cls().statistics(graph, beliefs)
             assert_array_equal(found.unary, beliefs.mu)
@@ -50,7 +54,7 @@ def test_statistics_of_a_maximum_are_indicators(cls, seed):
 def test_statistics_of_lattices_with_incomplete_tiles(inference, tied, seed):
     for n_states, shape in product((2, 3, 5), ((9, 5), (1, 7))):
         graph = pack([lattice(*shape, tied=tied), lattice(3, 4, tied=tied)])
-        theta = zoo.normal(graph, n_states, np.random.default_rng(seed), strength=3.0)
+        theta = fields.normal(graph, n_states, np.random.default_rng(seed), strength=3.0)
         beliefs = inference.forward(graph, theta, edges=True)
         expected = sum_by_table(graph, beliefs.edge_mu)
         assert_allclose(inference.statistics(graph, beliefs).tables, expected, rtol=1e-10, atol=1e-13)
@@ -89,7 +93,7 @@ class Undifferentiated(BaseInference):
         raise NotImplementedError
 
 
-def test_strategies_tell_which_beliefs_they_differentiate():
+def test_strategies_claim_the_beliefs_that_they_differentiate():
     plain, both = Undifferentiated(), frozenset({"mu", "log_z"})
     assert Backprop().differentiable(plain) == frozenset() == Backprop().wrap(plain).differentiates
     assert Backprop().differentiable(TRW()) == both
@@ -106,9 +110,9 @@ def test_strategies_tell_which_beliefs_they_differentiate():
 def test_perturbation_needs_no_derivatives_of_the_inference(loss, seed):
     """Value and derivative of every loss whose tasks the inference has; EM has a second inference."""
     rng = np.random.default_rng(seed)
-    graph = zoo.SINGLES["lattice_2x2"]
-    theta = zoo.normal(graph, 2, rng, strength=0.4)
-    y = zoo.labels(graph, 2, rng, hidden=hidden_share(loss, 0.3))
+    graph = fields.SINGLES["lattice_2x2"]
+    theta = fields.normal(graph, 2, rng, strength=0.4)
+    y = fields.labels(graph, 2, rng, hidden=hidden_share(loss, 0.3))
     parameters = {"max_iter": 500, "tol": 1e-12}
     inference = Perturbation().wrap(Undifferentiated(**parameters))
     found, d_theta, converged = loss_of(loss)(inference, graph, theta, y)
@@ -133,8 +137,8 @@ def test_marginals_of_mixed_tasks_are_not_differentiated_by_perturbation(seed):
         def backward(self, *args, **options):
             raise NotImplementedError
 
-    rng, graph = np.random.default_rng(seed), zoo.SINGLES["cycle"]
-    theta, tau, d_log_z = zoo.normal(graph, 2, rng), np.array([1.0, 0.0, 1.0, 0.0]), rng.normal(size=1)
+    rng, graph = np.random.default_rng(seed), fields.SINGLES["cycle"]
+    theta, tau, d_log_z = fields.normal(graph, 2, rng), np.array([1.0, 0.0, 1.0, 0.0]), rng.normal(size=1)
     inference = Perturbation().wrap(Mixed())
     beliefs, expected = (one.forward(graph, theta, tau) for one in (inference, Exact()))
     assert_agree(
@@ -148,7 +152,7 @@ def test_marginals_of_mixed_tasks_are_not_differentiated_by_perturbation(seed):
 def test_perturbation_calls_no_backward_of_the_inference(sides, seed):
     rng = np.random.default_rng(seed)
     graph = pack([lattice(3, 4), lattice(2, 2)])
-    theta = zoo.normal(graph, 3, rng, strength=0.5)
+    theta = fields.normal(graph, 3, rng, strength=0.5)
     given = draw(graph, 3, rng)
     found, expected = [], []
     for cls, gradients in ((Undifferentiated, found), (TRW, expected)):
@@ -172,11 +176,11 @@ def relative_error(inference, graph, theta, d_mu, truth, **parameters):
 def test_error_of_perturbation_decreases_with_sides(cls, seed):
     """D13 Fig 3: the error grows with the first, second and fourth power of large steps."""
     rng = np.random.default_rng(seed)
-    theta = zoo.normal(graph := lattice(4, 4, tied=False), 2, rng, strength=0.5)
+    theta = fields.normal(graph := lattice(4, 4, tied=False), 2, rng, strength=0.5)
     inference = cls(max_iter=10_000, tol=1e-15)
     exact = Backprop().wrap(inference)
     beliefs = exact.forward(graph, theta)
-    y = zoo.labels(graph, 2, rng)
+    y = fields.labels(graph, 2, rng)
     d_mu = -np.eye(2)[y] / beliefs.mu
     truth = exact.backward(beliefs, d_mu=d_mu)
     error = partial(relative_error, inference, graph, theta, d_mu, truth)
@@ -192,8 +196,8 @@ def test_error_of_perturbation_decreases_with_sides(cls, seed):
 def test_perturbed_runs_repeat_the_iterations_of_the_first(sides, monkeypatch, seed):
     """As many runs as sides; none if only log_z has a derivative."""
     rng = np.random.default_rng(seed)
-    graph = pack([lattice(3, 4), zoo.SINGLES["no_edges"], lattice(3, 4), zoo.SINGLES["cycle"]])
-    theta, given = zoo.normal(graph, 3, rng), draw(graph, 3, rng)
+    graph = pack([lattice(3, 4), fields.SINGLES["no_edges"], lattice(3, 4), fields.SINGLES["cycle"]])
+    theta, given = fields.normal(graph, 3, rng), draw(graph, 3, rng)
     calls, forward = [], TRW.forward
 
     def counted(self, graph, theta, tau=1.0, *, edges=False, **options):
@@ -218,8 +222,8 @@ def test_perturbed_runs_repeat_the_iterations_of_the_first(sides, monkeypatch, s
 def test_perturbation_selects_the_edge_weights_of_its_examples(seed):
     """An array with one rho per edge of the batch, and examples that take different numbers of iterations."""
     rng = np.random.default_rng(seed)
-    graph = pack([lattice(3, 3), zoo.SINGLES["cycle"], zoo.SINGLES["pair"]])
-    theta, given = zoo.normal(graph, 2, rng), draw(graph, 2, rng)
+    graph = pack([lattice(3, 3), fields.SINGLES["cycle"], fields.SINGLES["pair"]])
+    theta, given = fields.normal(graph, 2, rng), draw(graph, 2, rng)
     inference = TRW(rho=rng.uniform(0.4, 0.9, size=graph.n_edges), tol=1e-13, max_iter=5000)
     found = {}
     for name, strategy in wrapped(inference).items():
@@ -234,9 +238,9 @@ def test_perturbation_selects_the_edge_weights_of_its_examples(seed):
 def test_improbable_label_does_not_spoil_the_gradient_of_others(improbable, seed):
     rng = np.random.default_rng(seed)
     graph = lattice(6, 6)
-    theta = zoo.attractive(graph, 2, rng, strength=0.5)
+    theta = fields.attractive(graph, 2, rng, strength=0.5)
     theta.unary[0, 1] = theta.unary[0, 0] + np.log(improbable)
-    y = zoo.labels(graph, 2, rng)
+    y = fields.labels(graph, 2, rng)
     y[0] = 1
     expected, found = (
         LOSSES["univariate_logistic"]()(strategy.wrap(TRW(tol=1e-12, max_iter=2000)), graph, theta, y)[1]
@@ -278,11 +282,11 @@ def conditions(graph, rho, mu, edge_mu):
 def test_implicit_solves_the_lagrange_conditions(inference, title, seed):
     """Also if D is singular: at the ends of a chain, 1 - sum rho is 0 for BP."""
     rng = np.random.default_rng(seed)
-    graph = zoo.SINGLES[title]
-    theta, given = zoo.normal(graph, 3, rng, strength=0.5), draw(graph, 3, rng)
+    graph = fields.SINGLES[title]
+    theta, given = fields.normal(graph, 3, rng, strength=0.5), draw(graph, 3, rng)
     strategy = Implicit(solver="direct").wrap(inference)
     beliefs = strategy.forward(graph, theta, edges=True)
-    d, b, nodes, edges = conditions(graph, inference._plan(graph).rho, beliefs.mu, beliefs.edge_mu)
+    d, b, nodes, edges = conditions(graph, edge_weights(inference, graph), beliefs.mu, beliefs.edge_mu)
     matrix = np.block([[d, b.T], [b, np.zeros((len(b), len(b)))]])
     right = np.zeros(len(matrix))
     right[nodes], right[edges] = -given["d_mu"], -given["d_edge_mu"]
@@ -315,8 +319,8 @@ def test_error_of_a_singular_system_names_the_example(solver):
 
 def test_error_of_too_few_steps_names_the_example(seed):
     rng = np.random.default_rng(seed)
-    graph = pack([zoo.SINGLES["single"], lattice(5, 5)])
-    theta, given = zoo.normal(graph, 2, rng), draw(graph, 2, rng)
+    graph = pack([fields.SINGLES["single"], lattice(5, 5)])
+    theta, given = fields.normal(graph, 2, rng), draw(graph, 2, rng)
     inference = Implicit(max_iter=2).wrap(TRW(tol=1e-6, max_iter=500))
     beliefs = inference.forward(graph, theta)
     with pytest.raises(ValueError, match=r"example 1 was not solved to tol=1e-08 in 2 steps \(max_iter=2\)"):
@@ -327,7 +331,7 @@ def test_error_of_too_few_steps_names_the_example(seed):
 def test_solvers_agree_on_larger_lattices(cls, seed):
     rng = np.random.default_rng(seed)
     graph, n_states = (lattice(3, 4), 3) if config.DISABLE_JIT else (lattice(12, 9), 4)
-    theta = zoo.attractive(graph, n_states, rng, strength=1.0)
+    theta = fields.attractive(graph, n_states, rng, strength=1.0)
     d_mu = draw(graph, n_states, rng)["d_mu"]
     found = {}
     for name, inference in wrapped(cls(tol=1e-10, max_iter=5000)).items():
@@ -341,7 +345,7 @@ def test_solvers_agree_on_larger_lattices(cls, seed):
 def test_gradient_if_all_labels_of_a_cycle_must_be_equal(seed):
     """Tables that forbid different labels make constraints redundant."""
     rng = np.random.default_rng(seed)
-    graph = zoo.SINGLES["cycle"]
+    graph = fields.SINGLES["cycle"]
     unary = rng.normal(size=(4, 3))
     theta = Potentials(unary, np.tile(np.where(np.eye(3), 0.0, -np.inf), (graph.n_tables, 1, 1)))
     d_mu = rng.normal(size=(4, 3))

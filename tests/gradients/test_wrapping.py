@@ -2,9 +2,10 @@
 
 from itertools import product
 
+import fields
+import methods
 import numpy as np
 import pytest
-import zoo
 from derivatives import check_backward, draw_cotangent, maker
 from numba import config
 from numpy.testing import assert_array_equal
@@ -12,12 +13,12 @@ from numpy.testing import assert_array_equal
 from skcrf.gradients import GRADIENTS
 from skcrf.inference import INFERENCE
 
-ITERATIVE = {name: cls for name, cls in zoo.LEARNING.items() if "max_iter" in cls().get_params()}
+ITERATIVE = {name: cls for name, cls in methods.LEARNING.items() if "max_iter" in cls().get_params()}
 FIXED_POINT = {"max_iter": 3000, "tol": 1e-13}
 
 
 def some(*titles):
-    return {title: zoo.ALL[title] for title in titles}
+    return {title: fields.ALL[title] for title in titles}
 
 
 def strategies(*titles):
@@ -27,12 +28,12 @@ def strategies(*titles):
         modes = [("auto", truncated), ("auto", fixed_point)]
         if "mode" in cls().get_params():
             modes += [("truncated", truncated), ("truncated", fixed_point), ("fixed_point", fixed_point)]
-        for (mode, parameters), case in product(modes, zoo.askable(zoo.LEARNING, some(*titles))):
+        for (mode, parameters), case in product(modes, methods.with_graphs(methods.LEARNING, some(*titles))):
             layout = case.values[1].layout
-            if zoo.claimed(cls, zoo.build(case.values[0], **parameters), layout):
+            if methods.supports(cls, methods.build(case.values[0], **parameters), layout):
                 stops = "truncated" if parameters is truncated else "converged"
                 title = f"{name}-{mode}-{stops}-{case.id}"
-                strategy = zoo.build(cls, mode=mode, tol=1e-10)
+                strategy = methods.build(cls, mode=mode, tol=1e-10)
                 listed.append(pytest.param(*case.values, strategy, parameters, id=title))
     return listed
 
@@ -45,7 +46,7 @@ def strategies(*titles):
 )
 def test_gradient_of_every_strategy(cls, graph, strategy, parameters, seed):
     rng = np.random.default_rng(seed)
-    theta = zoo.normal(graph, 2, rng, strength=0.4)
+    theta = fields.normal(graph, 2, rng, strength=0.4)
     cotangent = draw_cotangent(graph, 2, rng)
     # no tape is requested: the strategy knows whether it needs one
     check_backward(
@@ -61,22 +62,22 @@ def test_adjoint_of_truncated_inference_raises_an_error(name):
 
 @pytest.mark.parametrize("name", GRADIENTS)
 def test_strategies_with_unsupported_layouts_raise_an_error(name):
-    graph = zoo.FACTORS["triple"]
+    graph = fields.FACTORS["triple"]
     wrapped = GRADIENTS[name]().wrap(INFERENCE["trw"](max_iter=200, tol=1e-6))
     if "factor" in GRADIENTS[name].layouts:
-        assert wrapped.forward(graph, zoo.constant(graph, None, None)).converged.all()
+        assert wrapped.forward(graph, fields.constant(graph, None, None)).converged.all()
     else:
         with pytest.raises(
             ValueError,
             match=f"layout 'pairwise' for {GRADIENTS[name].__name__}, got 'factor'.*Use 'backprop'",
         ):
-            wrapped.forward(graph, zoo.constant(graph, None, None))
+            wrapped.forward(graph, fields.constant(graph, None, None))
 
 
 @pytest.mark.parametrize("cls, graph, strategy, parameters", strategies("lonely", "lattice_2x2"))
 def test_strategies_have_the_beliefs_and_claims_of_the_inference(cls, graph, strategy, parameters, seed):
-    theta = zoo.normal(graph, 2, np.random.default_rng(seed))
-    inference = zoo.build(cls, **parameters)
+    theta = fields.normal(graph, 2, np.random.default_rng(seed))
+    inference = methods.build(cls, **parameters)
     wrapped = strategy.wrap(inference)
     assert (wrapped.tasks, wrapped.exact_on, wrapped.bound) == (cls.tasks, cls.exact_on, cls.bound)
     assert (wrapped.reads_edges, wrapped.has_curvature) == (inference.reads_edges, inference.has_curvature)

@@ -1,4 +1,4 @@
-"""The layout of factors: what it promises, packed and taken apart, and what needs no inference."""
+"""Factor graphs: packing and selection, scores and statistics, conversion of pairwise graphs, errors."""
 
 import numpy as np
 import pytest
@@ -25,14 +25,14 @@ SCOPES = [[0, 1], [1, 2, 0], [2], [], [1, 0, 3]]
 
 
 def one(rng):
-    """A graph with factors of no to three nodes, and its tables as arrays."""
+    """Draw a graph with factors of zero to three nodes, and its potentials as arrays."""
     graph = from_factors(CARDS, SCOPES)
     tables = [rng.normal(size=[CARDS[node] for node in scope]) for scope in SCOPES]
     unary = [rng.normal(size=card) for card in CARDS]
     return graph, tables, unary
 
 
-def test_scores_are_those_of_the_tables(seed):
+def test_scores_are_sums_of_table_entries(seed):
     rng = np.random.default_rng(seed)
     examples = [one(rng), one(rng)]
     graph = pack([example[0] for example in examples])
@@ -59,7 +59,7 @@ def test_scores_are_those_of_the_tables(seed):
     assert_array_equal(scaled(graph, statistics, np.array([1.0, 2.0])).tables, d_theta.tables)
 
 
-def test_examples_are_packed_and_taken_out_again():
+def test_select_is_the_inverse_of_pack():
     graph, other = from_factors(CARDS, SCOPES), from_factors([2, 2], [[1, 0]], shape=(1, 2), normalised=True)
     batch = pack([graph, other, graph])
     part, at = select(batch, np.array([True, False, True]))

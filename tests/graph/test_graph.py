@@ -1,11 +1,11 @@
-"""Graphs and potentials: what the layout promises."""
+"""Graphs and potentials: the arrays of a batch, packing and selection, and functions of potentials."""
 
 from itertools import pairwise
 
+import fields
 import numpy as np
 import pytest
 import reference
-import zoo
 from numpy.testing import assert_array_equal
 
 from skcrf.graph import (
@@ -20,13 +20,14 @@ from skcrf.graph import (
     pack,
     score,
     score_vjp,
+    select,
     sum_by_example,
     without_edges,
 )
 from skcrf.inference.trw import spanning_tree_weights
 
-every_graph = pytest.mark.parametrize("graph", zoo.GRAPHS.values(), ids=zoo.GRAPHS.keys())
-every_batch = pytest.mark.parametrize("graph", zoo.BATCHES.values(), ids=zoo.BATCHES.keys())
+every_graph = pytest.mark.parametrize("graph", fields.GRAPHS.values(), ids=fields.GRAPHS.keys())
+every_batch = pytest.mark.parametrize("graph", fields.BATCHES.values(), ids=fields.BATCHES.keys())
 
 
 def spans(ptr):
@@ -34,7 +35,7 @@ def spans(ptr):
 
 
 @every_graph
-def test_arrays_are_canonical(graph):
+def test_arrays_are_contiguous_integers(graph):
     for name, array in zip(Graph._fields, graph, strict=True):
         assert array.dtype == np.int64, name
         assert array.flags.c_contiguous, name
@@ -70,7 +71,7 @@ def test_edges_and_tables_stay_within_their_example(graph):
 
 
 @every_graph
-def test_incident_lists_the_messages_that_arrive(graph):
+def test_incident_lists_the_messages_to_each_node(graph):
     assert graph.incident_ptr.shape == (graph.n_nodes + 1,)
     assert graph.incident_ptr[0] == 0
     assert graph.incident_ptr[-1] == 2 * graph.n_edges
@@ -102,7 +103,7 @@ def test_lattice_joins_neighbours(height, width, connectivity, tied):
     graph = lattice(height, width, connectivity=connectivity, tied=tied)
     assert graph.n_nodes == height * width
     assert_array_equal(graph.shapes, [[height, width]])
-    reach = 1 if connectivity == 4 else 2  # in squared distance
+    reach = 1 if connectivity == 4 else 2  # largest squared distance
     pixels = [(r, c) for r in range(height) for c in range(width)]
     expected = {
         (i, j)
@@ -117,7 +118,7 @@ def test_lattice_joins_neighbours(height, width, connectivity, tied):
     for e, (i, j) in enumerate(found):
         offset = np.subtract(pixels[j], pixels[i])
         directions.setdefault(int(graph.table_group[graph.edge_table[e]]), set()).add(tuple(offset.tolist()))
-    # one direction a group, one group a direction
+    # one direction per group, one group per direction
     assert all(len(offsets) == 1 for offsets in directions.values())
     assert len({*map(tuple, directions.values())}) == len(directions)
     assert graph.n_tables == (len(directions) if tied else graph.n_edges)
@@ -137,7 +138,7 @@ def test_node_order_of_a_lattice_goes_colour_by_colour(height, width, connectivi
 
 
 def test_sweeps_of_a_lattice_are_sequential():
-    """A message along a row is sent after the one before it, to the right, then to the left."""
+    """Messages along a row follow one another, first to the right and then to the left."""
     graph = lattice(2, 4)
     place = np.argsort(graph.schedule)
     for e, (i, j) in enumerate(graph.edges.tolist()):
@@ -178,8 +179,8 @@ def test_calls_with_equal_arguments_share_the_graph(make, args, others):
     assert all(make(*other) is not graph for other in others)
 
 
-def test_messages_of_a_chain_go_up_and_come_back():
-    """From low nodes to high ones and back: one iteration brings a chain's news everywhere."""
+def test_messages_of_a_chain_are_sent_forwards_and_backwards():
+    """One iteration of belief propagation is then exact."""
     graph = chain(5)
     assert_array_equal(graph.schedule, [1, 3, 5, 7, 6, 4, 2, 0])
 
@@ -191,9 +192,9 @@ def test_edges_must_join_two_nodes(edge):
 
 
 @every_batch
-def test_pack_is_concatenation(graph, seed):
-    theta = zoo.normal(graph, 2, np.random.default_rng(seed))
-    singles = [one for one, _ in zoo.split(graph, theta)]
+def test_pack_is_the_inverse_of_split(graph, seed):
+    theta = fields.normal(graph, 2, np.random.default_rng(seed))
+    singles = [one for one, _ in fields.split(graph, theta)]
     again = pack(singles)
     for name, expected, found in zip(Graph._fields, graph, again, strict=True):
         assert_array_equal(found, expected, err_msg=name)
@@ -202,8 +203,13 @@ def test_pack_is_concatenation(graph, seed):
         assert one.n_examples == 1
 
 
-def test_pack_of_one_and_of_batches():
-    parts = [zoo.SINGLES["cycle"], zoo.SINGLES["single"], zoo.SINGLES["lattice_2x3"], zoo.SINGLES["tree"]]
+def test_pack_of_single_graphs_and_of_batches():
+    parts = [
+        fields.SINGLES["cycle"],
+        fields.SINGLES["single"],
+        fields.SINGLES["lattice_2x3"],
+        fields.SINGLES["tree"],
+    ]
     flat = pack(parts)
     assert flat.n_examples == 4
     for nested in (pack([pack(parts[:2]), pack(parts[2:])]), pack([pack([parts[0]]), pack(parts[1:])])):
@@ -211,11 +217,44 @@ def test_pack_of_one_and_of_batches():
             assert_array_equal(found, expected, err_msg=name)
 
 
+def test_select_is_the_inverse_of_pack(seed):
+    rng = np.random.default_rng(seed)
+    graphs = [*fields.SINGLES.values(), lattice(3, 4), lattice(4, 3, connectivity=8, tied=False)]
+    whole = pack(graphs)
+    theta = fields.normal(whole, 2, rng)
+    singles = fields.split(whole, theta)
+    one = np.arange(len(graphs)) == 3
+    for chosen in (one, ~one, one | ~one, *(rng.random((10, len(graphs))) < 0.4)):
+        part, where = select(whole, chosen)
+        kept = np.flatnonzero(chosen)
+        for name, found, expected in zip(part._fields, part, pack([graphs[i] for i in kept]), strict=True):
+            assert_array_equal(found, expected, err_msg=name)
+            assert found.dtype == np.int64, name
+            assert found.flags.c_contiguous, name
+        assert_array_equal(where.examples, kept)
+        assert_array_equal(where.edges, np.flatnonzero(chosen[whole.edge_example]))
+        assert_array_equal(theta.unary[where.nodes], np.concatenate([singles[i][1].unary for i in kept]))
+        assert_array_equal(theta.tables[where.tables], np.concatenate([singles[i][1].tables for i in kept]))
+
+
+def test_select_from_a_batch_of_batches(seed):
+    whole = pack(
+        [fields.BATCHES["isolated"], fields.BATCHES["mixed"], fields.BATCHES["isolated"], lattice(2, 3)]
+    )
+    chosen = np.isin(np.arange(whole.n_examples), [1, 3, 6, 9, 10])
+    mixed = fields.BATCHES["mixed"]
+    first, _ = select(mixed, np.isin(np.arange(mixed.n_examples), [0, 3]))
+    part, _ = select(whole, chosen)
+    expected = pack([isolated(1), first, isolated(1), lattice(2, 3)])
+    for name, found, array in zip(part._fields, part, expected, strict=True):
+        assert_array_equal(found, array, err_msg=name)
+
+
 def test_isolated_and_without_edges():
     graph = isolated(4)
     assert (graph.n_examples, graph.n_nodes, graph.n_edges, graph.n_tables) == (4, 4, 0, 0)
     assert_array_equal(graph.node_ptr, np.arange(5))
-    for before in zoo.GRAPHS.values():
+    for before in fields.GRAPHS.values():
         after = without_edges(before)
         assert_array_equal(after.node_ptr, before.node_ptr)
         assert_array_equal(after.shapes, before.shapes)
@@ -229,8 +268,8 @@ def test_isolated_and_without_edges():
 @pytest.mark.parametrize("n_states", [1, 2, 3])
 def test_score_is_theta_dot_f(graph, n_states, seed):
     rng = np.random.default_rng(seed)
-    theta = zoo.normal(graph, n_states, rng)
-    x = zoo.labels(graph, n_states, rng)
+    theta = fields.normal(graph, n_states, rng)
+    x = fields.labels(graph, n_states, rng)
     expected = [
         reference.scores(part, x[None, nodes.start : nodes.stop])[0]
         for part, nodes in zip(reference.parts(graph, theta), spans(graph.node_ptr), strict=True)
@@ -241,8 +280,8 @@ def test_score_is_theta_dot_f(graph, n_states, seed):
 @every_graph
 def test_clamp_leaves_one_state_at_labelled_nodes(graph, seed):
     rng = np.random.default_rng(seed)
-    theta = zoo.normal(graph, 3, rng)
-    y = zoo.labels(graph, 3, rng, hidden=0.5)
+    theta = fields.normal(graph, 3, rng)
+    y = fields.labels(graph, 3, rng, hidden=0.5)
     before = theta.unary.copy()
     clamped = clamp(theta, y)
     assert_array_equal(theta.unary, before)
@@ -256,8 +295,8 @@ def test_clamp_leaves_one_state_at_labelled_nodes(graph, seed):
 @every_graph
 def test_clamped_log_z_is_the_log_probability_of_the_labels(graph, seed):
     rng = np.random.default_rng(seed)
-    theta = zoo.normal(graph, 2, rng)
-    y = zoo.labels(graph, 2, rng, hidden=0.5)
+    theta = fields.normal(graph, 2, rng)
+    y = fields.labels(graph, 2, rng, hidden=0.5)
     found = reference.log_z(graph, clamp(theta, y)) - reference.log_z(graph, theta)
     np.testing.assert_allclose(found, reference.log_probability(graph, theta, y), rtol=1e-10, atol=1e-10)
 
@@ -265,9 +304,9 @@ def test_clamped_log_z_is_the_log_probability_of_the_labels(graph, seed):
 @pytest.mark.parametrize("per_node", [False, True])
 def test_augment_adds_the_hamming_loss(per_node, seed):
     rng = np.random.default_rng(seed)
-    graph = zoo.BATCHES["mixed"]
-    theta = zoo.forbidden_unary(graph, 3, rng)
-    y = zoo.labels(graph, 3, rng, hidden=0.3)
+    graph = fields.BATCHES["mixed"]
+    theta = fields.forbidden_unary(graph, 3, rng)
+    y = fields.labels(graph, 3, rng, hidden=0.3)
     cost = rng.uniform(0.5, 2.0, size=graph.n_nodes) if per_node else 0.7
     more = augment(theta, y, cost)
     assert_array_equal(more.tables, theta.tables)
@@ -280,14 +319,14 @@ def test_augment_adds_the_hamming_loss(per_node, seed):
 
 def test_augment_costs_one_by_default():
     graph = chain(2)
-    theta = zoo.constant(graph, 2, None)
+    theta = fields.constant(graph, 2, None)
     assert_array_equal(augment(theta, np.array([1, -1])).unary, [[1, 0], [0, 0]])
 
 
 @every_graph
 def test_score_vjp_counts_the_pairs_of_a_configuration(graph, seed):
     rng = np.random.default_rng(seed)
-    theta, x = zoo.forbidden_unary(graph, 3, rng), rng.integers(3, size=graph.n_nodes)
+    theta, x = fields.forbidden_unary(graph, 3, rng), rng.integers(3, size=graph.n_nodes)
     d_score = rng.normal(size=graph.n_examples)
     expected = np.zeros_like(theta.tables)
     for e, (i, j) in enumerate(graph.edges):
@@ -298,18 +337,18 @@ def test_score_vjp_counts_the_pairs_of_a_configuration(graph, seed):
 
 
 @every_batch
-def test_sum_by_example(graph, seed):
+def test_sum_by_example_equals_a_loop(graph, seed):
     rng = np.random.default_rng(seed)
     for ptr, example in [(graph.node_ptr, graph.node_example), (graph.edge_ptr, graph.edge_example)]:
         values = rng.normal(size=ptr[-1])
         expected = [sum(values[i] for i in span) for span in spans(ptr)]
         found = sum_by_example(values, example, graph)
         assert found.shape == (graph.n_examples,)
-        assert found.dtype == np.float64  # also of nothing
+        assert found.dtype == np.float64  # also without entries
         np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-12)
 
 
-# Spanning trees of a graph, which TRW draws its weights from
+# Edge weights of TRW
 
 
 @every_graph
@@ -317,7 +356,7 @@ def test_weights_are_a_distribution_over_spanning_trees(graph):
     rho = spanning_tree_weights(graph)
     assert rho.shape == (graph.n_edges,)
     assert (rho > 0).all()
-    theta = zoo.constant(graph, 2, None)
+    theta = fields.constant(graph, 2, None)
     for example, part in enumerate(reference.parts(graph, theta)):
         own = rho[graph.edge_ptr[example] : graph.edge_ptr[example + 1]]
         assert reference.tree_distribution_slack(part, own) < 1e-12
@@ -329,7 +368,7 @@ def test_weights_are_a_distribution_over_spanning_trees(graph):
 @pytest.mark.parametrize("height, width", [(3, 3), (2, 4), (4, 2), (1, 5), (5, 1)])
 def test_weights_of_lattices_are_a_distribution_over_spanning_trees(height, width, connectivity):
     graph = lattice(height, width, connectivity=connectivity)
-    part = reference.parts(graph, zoo.constant(graph, 2, None))[0]
+    part = reference.parts(graph, fields.constant(graph, 2, None))[0]
     assert reference.tree_distribution_slack(part, spanning_tree_weights(graph)) < 1e-12
 
 
@@ -338,12 +377,12 @@ def test_weights_of_random_graphs_are_a_distribution_over_spanning_trees(seed):
     for _ in range(20):
         pairs = [(i, j) for i in range(6) for j in range(6) if i != j and rng.random() < 0.25]
         graph = from_edges(6, pairs)
-        part = reference.parts(graph, zoo.constant(graph, 2, None))[0]
+        part = reference.parts(graph, fields.constant(graph, 2, None))[0]
         assert reference.tree_distribution_slack(part, spanning_tree_weights(graph)) < 1e-12
 
 
-def test_the_polytope_check_can_fail():
-    part = reference.parts(zoo.SINGLES["cycle"], zoo.constant(zoo.SINGLES["cycle"], 2, None))[0]
+def test_slack_of_weights_outside_the_spanning_tree_polytope():
+    part = reference.parts(fields.SINGLES["cycle"], fields.constant(fields.SINGLES["cycle"], 2, None))[0]
     assert reference.tree_distribution_slack(part, [0.75] * 4) < 1e-12
     assert reference.tree_distribution_slack(part, [1.0] * 4) > 0.5
     assert reference.tree_distribution_slack(part, [0.5] * 4) > 0.5

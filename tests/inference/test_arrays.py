@@ -1,8 +1,9 @@
-"""What is given to an inference: any kind of numbers, which stay as they were."""
+"""Arguments of `forward` and `backward`: arrays of any dtype and memory layout, which are not changed."""
 
+import fields
+import methods
 import numpy as np
 import pytest
-import zoo
 from engines import FIELDS, assert_same_bits, cotangents
 from numba import config
 from numba.core.dispatcher import Dispatcher
@@ -14,7 +15,7 @@ from skcrf.graph import Potentials, chain, lattice, pack
 from skcrf.inference import INFERENCE
 
 LINES = pack([lattice(1, 4), chain(3), lattice(3, 1, tied=False)])
-#: Those of one kind are not taken apart, and those of several are.
+#: The last one has several kinds of examples, which are inferred by different engines.
 GRAPHS = {
     "chain": chain(3),
     "lattice": lattice(2, 3),
@@ -34,7 +35,7 @@ def strided(values):
 
 
 def mapped(values):
-    """As joblib gives a large array to another process."""
+    """Map values to a file, as joblib does with large arrays for other processes."""
     values = np.asarray(values).view(np.memmap)
     values.flags.writeable = False
     return values
@@ -44,22 +45,21 @@ def backwards(values):
     return np.ascontiguousarray(values[::-1])[::-1]
 
 
-#: Ways to give the same numbers.
-WAYS = {
+#: Memory layouts of the same numbers.
+FORMS = {
     "frozen": frozen,
     "mapped": mapped,
     "strided": strided,
     "backwards": backwards,
     "fortran": np.asfortranarray,
 }
-#: Kinds of the numbers themselves.
-DTYPES = [np.float32, np.float16, np.int64, np.int8]
+DTYPES = [np.float32, np.float16, np.int64, np.int32, np.int8]
 
 each = pytest.mark.parametrize(
     "cls, graph",
     [
         pytest.param(cls, graph, id=f"{name}-{title}")
-        for name, cls in zoo.SCORING.items()
+        for name, cls in methods.SCORING.items()
         for title, graph in GRAPHS.items()
         if name != "tree" or is_forest(graph)
     ],
@@ -67,17 +67,18 @@ each = pytest.mark.parametrize(
 
 
 def run(inference, graph, theta, given):
-    """Everything that forward and backward give."""
+    """Return the results of `forward` and `backward`."""
     beliefs = inference.forward(graph, theta, edges=True, tape=True)
-    answers = [getattr(beliefs, field) for field in FIELDS]
+    assert beliefs.mu.dtype == beliefs.edge_mu.dtype == beliefs.log_z.dtype == np.float64
+    results = [getattr(beliefs, field) for field in FIELDS]
     for cotangent in given:
-        answers.extend(inference.backward(beliefs, *cotangent))
-    return answers
+        results.extend(inference.backward(beliefs, *cotangent))
+    return results
 
 
 def whole_numbers(graph, rng):
-    """Potentials and cotangents that every dtype can hold."""
-    theta = zoo.normal(graph, 2, rng)
+    """Draw potentials and cotangents that every dtype can represent."""
+    theta = fields.normal(graph, 2, rng)
     theta = Potentials(*(np.rint(2 * part) for part in theta))
     beliefs = INFERENCE["mean_field"]().forward(graph, theta, edges=True)
     return theta, [
@@ -86,14 +87,14 @@ def whole_numbers(graph, rng):
     ]
 
 
-def put(way, theta, given):
-    return Potentials(*(way(part) for part in theta)), [
-        tuple(value if value is None else way(value) for value in cotangent) for cotangent in given
+def convert(form, theta, given):
+    return Potentials(*(form(part) for part in theta)), [
+        tuple(value if value is None else form(value) for value in cotangent) for cotangent in given
     ]
 
 
 def compilations():
-    """How often each kernel was compiled, or taken from the cache."""
+    """Count the signatures for which each kernel was compiled or loaded from the cache."""
     return {
         (module.__name__, name): len(found.signatures)
         for module in vars(skcrf.inference).values()
@@ -104,22 +105,21 @@ def compilations():
 
 
 @each
-def test_any_array_is_the_same_numbers_and_no_new_compilation(cls, graph, seed):
+def test_results_and_compilations_do_not_depend_on_dtype_or_memory_layout(cls, graph, seed):
     theta, given = whole_numbers(graph, np.random.default_rng(seed))
     expected = run(cls(), graph, theta, given)
     before = compilations()
     assert config.DISABLE_JIT or sum(before.values()) > 0
-    for title, way in WAYS.items():
-        assert_same_bits(run(cls(), graph, *put(way, theta, given)), expected, err_msg=title)
+    for title, form in FORMS.items():
+        assert_same_bits(run(cls(), graph, *convert(form, theta, given)), expected, err_msg=title)
     for dtype in DTYPES:
-        moved = put(lambda values, dtype=dtype: values.astype(dtype), theta, given)
+        moved = convert(lambda values, dtype=dtype: values.astype(dtype), theta, given)
         assert_same_bits(run(cls(), graph, *moved), expected, err_msg=dtype.__name__)
     assert compilations() == before
 
 
 @each
-def test_broadcast_arrays(cls, graph):
-    """One number that stands for many takes no memory."""
+def test_broadcast_arrays_are_accepted(cls, graph):
     theta = Potentials(
         np.broadcast_to([0.0, 1.0], (graph.n_nodes, 2)), np.broadcast_to(np.eye(2), (graph.n_tables, 2, 2))
     )
@@ -131,29 +131,29 @@ def test_broadcast_arrays(cls, graph):
             np.broadcast_to(np.float64(2.0), graph.n_examples),
         ),
     ]
-    assert_same_bits(run(cls(), graph, theta, given), run(cls(), graph, *put(np.array, theta, given)))
+    assert_same_bits(run(cls(), graph, theta, given), run(cls(), graph, *convert(np.array, theta, given)))
 
 
 @pytest.mark.parametrize("tol", [0.0, 1e-3])
 @each
-def test_nothing_given_is_changed(cls, graph, tol, seed):
+def test_arguments_are_not_changed(cls, graph, tol, seed):
     rng = np.random.default_rng(seed)
-    inference = zoo.build(cls, max_iter=5, tol=tol)
-    theta = zoo.normal(graph, 2, rng)
+    inference = methods.build(cls, max_iter=5, tol=tol)
+    theta = fields.normal(graph, 2, rng)
     theta.unary[0, 0] = -np.inf
     structure = [part.copy() for part in graph]
     before = [part.copy() for part in theta]
     for tape in (True, False) if tol else (True,):
         beliefs = inference.forward(graph, theta, edges=True, tape=tape)
-        believed = [getattr(beliefs, field).copy() for field in FIELDS]
+        copied = [getattr(beliefs, field).copy() for field in FIELDS]
         for given in cotangents(beliefs, rng).values():
             copies = [None if value is None else value.copy() for value in given]
-            once = inference.backward(beliefs, *given)
+            first = inference.backward(beliefs, *given)
             for value, copy in zip(given, copies, strict=True):
                 assert_array_equal(value, copy)
-            # beliefs can be differentiated again, so they were not changed either
-            assert_same_bits(inference.backward(beliefs, *given), once)
-        assert_same_bits([getattr(beliefs, field) for field in FIELDS], believed)
+            # beliefs can be differentiated again
+            assert_same_bits(inference.backward(beliefs, *given), first)
+        assert_same_bits([getattr(beliefs, field) for field in FIELDS], copied)
     assert_same_bits(theta, before)
     assert_same_bits(graph, structure)
     if "max" in cls.tasks:

@@ -6,10 +6,10 @@ Imports private modules: no public name shows the order of elimination and the c
 import time
 from itertools import combinations
 
+import fields
 import numpy as np
 import pytest
 import reference
-import zoo
 from derivatives import check_gradient
 from numba import config
 from numpy.testing import assert_allclose, assert_array_equal
@@ -58,13 +58,13 @@ def test_factors_agree_with_enumeration(task, seed):
     rng = np.random.default_rng(seed)
     for _ in range(FEW):
         graph = draw_graph(rng)
-        check(graph, zoo.forbidden(graph, None, rng), draw_tau(task, graph.n_nodes, rng))
+        check(graph, fields.forbidden(graph, None, rng), draw_tau(task, graph.n_nodes, rng))
 
 
 @pytest.mark.parametrize("title", ["lattice_2x3", "complete", "mixed"])
 def test_marginal_map_on_pairwise_graphs(title, seed):
-    rng, graph = np.random.default_rng(seed), zoo.GRAPHS[title]
-    for draw in (zoo.normal, zoo.forbidden, zoo.constant):
+    rng, graph = np.random.default_rng(seed), fields.GRAPHS[title]
+    for draw in (fields.normal, fields.forbidden, fields.constant):
         check(graph, draw(graph, 2, rng), draw_tau("mixed", graph.n_nodes, rng))
 
 
@@ -72,7 +72,7 @@ def test_marginal_map_on_pairwise_graphs(title, seed):
 def test_derivatives_on_factor_graphs(task, seed):
     rng = np.random.default_rng(seed)
     graph = draw_graph(rng, 2, n_nodes=4)
-    theta, tau = zoo.forbidden(graph, None, rng, share=0.2), draw_tau(task, graph.n_nodes, rng)
+    theta, tau = fields.forbidden(graph, None, rng, share=0.2), draw_tau(task, graph.n_nodes, rng)
     beliefs = Exact().forward(graph, theta, tau=tau, edges=True)
     d_mu, d_edge_mu = rng.normal(size=beliefs.mu.shape), rng.normal(size=beliefs.edge_mu.shape)
     d_log_z = rng.normal(size=graph.n_examples)
@@ -95,7 +95,7 @@ def test_derivatives_on_factor_graphs(task, seed):
 def test_statistics_are_the_derivative_of_log_z(seed):
     rng = np.random.default_rng(seed)
     graph = draw_graph(rng)
-    beliefs = Exact().forward(graph, zoo.forbidden(graph, None, rng), edges=True)
+    beliefs = Exact().forward(graph, fields.forbidden(graph, None, rng), edges=True)
     expected = Exact().backward(beliefs, d_log_z=np.ones(graph.n_examples))
     for one, other in zip(Exact().statistics(graph, beliefs), expected, strict=True):
         assert_allclose(one, other, rtol=0, atol=1e-12)
@@ -105,7 +105,7 @@ def test_infinite_derivatives_at_zero_marginals_are_ignored(seed):
     """A loss may have an infinite derivative where a marginal is zero."""
     rng = np.random.default_rng(seed)
     graph = draw_graph(rng)
-    beliefs = Exact().forward(graph, zoo.forbidden(graph, None, rng, share=0.5), edges=True)
+    beliefs = Exact().forward(graph, fields.forbidden(graph, None, rng, share=0.5), edges=True)
     plain = [np.where(part > 0, 1.0 + part, 0.0) for part in (beliefs.mu, beliefs.edge_mu)]
     wild = [np.where(part > 0, 1.0 + part, np.inf) for part in (beliefs.mu, beliefs.edge_mu)]
     for one, other in zip(Exact().backward(beliefs, *plain), Exact().backward(beliefs, *wild), strict=True):
@@ -117,7 +117,7 @@ def test_large_potentials(task, seed):
     rng = np.random.default_rng(seed)
     for _ in range(FEW):
         graph = draw_graph(rng)
-        theta = zoo.extreme(graph, None, rng)
+        theta = fields.extreme(graph, None, rng)
         # rounding errors of 1e4 are about 1e-12
         beliefs = check(graph, theta, draw_tau(task, graph.n_nodes, rng), atol=1e-8)
         ones = np.ones_like(beliefs.mu), np.ones_like(beliefs.edge_mu), np.ones(graph.n_examples)
@@ -127,7 +127,7 @@ def test_large_potentials(task, seed):
 def test_batch_equals_its_examples_bit_for_bit(seed):
     rng = np.random.default_rng(seed)
     graph = draw_graph(rng, 4)
-    theta, tau = zoo.forbidden(graph, None, rng), draw_tau("mixed", graph.n_nodes, rng)
+    theta, tau = fields.forbidden(graph, None, rng), draw_tau("mixed", graph.n_nodes, rng)
     whole = Exact().forward(graph, theta, tau=tau, edges=True)
     d_theta = Exact().backward(whole, whole.mu, whole.edge_mu, whole.log_z)
     for example in range(graph.n_examples):
@@ -194,7 +194,7 @@ def test_order_is_min_fill(weighted, seed):
 
 def test_memory_error_names_width_entries_and_bytes():
     graph = lattice(4, 4)
-    theta = zoo.constant(graph, 3, None)
+    theta = fields.constant(graph, 3, None)
     message = r"example 0 needs .* bytes .induced width of 4, 2\*\*7.925 entries.*max_memory=1000"
     with pytest.raises(ValueError, match=message):
         Exact(max_memory=1000).forward(graph, theta)
@@ -203,13 +203,13 @@ def test_memory_error_names_width_entries_and_bytes():
         return  # planning takes minutes
     wide = lattice(70, 70)
     with pytest.raises(ValueError, match=r"width of at least 6\d"):
-        Exact().forward(wide, zoo.constant(wide, 2, None))
+        Exact().forward(wide, fields.constant(wide, 2, None))
 
 
 def test_known_labels_reduce_the_width():
     graph = lattice(9, 9)
-    theta = zoo.constant(graph, 2, None)
-    y = np.where(np.arange(81) % 9 == 4, 1, -1)  # a wall from top to bottom
+    theta = fields.constant(graph, 2, None)
+    y = np.where(np.arange(81) % 9 == 4, 1, -1)  # a column that separates the image
     with pytest.raises(ValueError, match="max_memory"):
         Exact(max_memory=2e4).forward(graph, theta)
     beliefs = Exact(max_memory=2e4).forward(graph, clamp(theta, y))
@@ -229,7 +229,7 @@ def test_induced_cost_predicts_memory():
 
 def test_equal_structures_are_planned_once():
     graph = pack([chain(11)] * 50 + [chain(12)] * 50)
-    theta = zoo.constant(graph, 2, None)
+    theta = fields.constant(graph, 2, None)
     junction_tree.cache_clear()
     Exact().forward(graph, theta)
     assert junction_tree.cache_info().misses == 2
@@ -240,15 +240,15 @@ def test_equal_structures_are_planned_once():
 @pytest.mark.skipif(config.DISABLE_JIT, reason="measures compiled kernels")
 def test_long_chains_and_narrow_lattices_are_fast(seed):
     rng = np.random.default_rng(seed)
-    Exact().forward(chain(3), zoo.normal(chain(3), 3, rng))  # compiles
+    Exact().forward(chain(3), fields.normal(chain(3), 3, rng))  # compiles
     long, narrow = chain(10_000), lattice(5, 500)
     for graph, limit in ((long, 1.0), (narrow, 1.0)):
-        theta = zoo.normal(graph, 3, rng)
+        theta = fields.normal(graph, 3, rng)
         start = time.process_time()
         beliefs = Exact().forward(graph, theta)
         assert time.process_time() - start < limit  # about 0.05 s on a laptop
         assert_allclose(beliefs.mu.sum(axis=1), 1, rtol=0, atol=1e-12)
-    theta = zoo.normal(long, 3, rng)
+    theta = fields.normal(long, 3, rng)
     one, other = Exact().forward(long, theta), Tree().forward(long, theta)
     assert_allclose(one.mu, other.mu, rtol=0, atol=1e-10)
     assert_allclose(one.log_z, other.log_z, rtol=1e-12)

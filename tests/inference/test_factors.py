@@ -2,11 +2,12 @@
 
 from itertools import combinations
 
+import fields
+import methods
 import numpy as np
 import pytest
 import reference
-import zoo
-from engines import assert_close_gradients, plain_engines
+from engines import assert_close_gradients, mixed_product_states, only_plain_engines
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.optimize import linprog
 
@@ -23,8 +24,8 @@ from skcrf.graph import (
 from skcrf.inference import INFERENCE
 from skcrf.inference.trw import spanning_tree_weights
 
-BOTH = {name: cls for name, cls in zoo.LEARNING.items() if cls.layouts == {"pairwise", "factor"}}
-MIXED = {name: cls for name, cls in zoo.LEARNING.items() if "mixed" in cls.tasks}
+BOTH = {name: cls for name, cls in methods.LEARNING.items() if cls.layouts == {"pairwise", "factor"}}
+MIXED = {name: cls for name, cls in methods.LEARNING.items() if "mixed" in cls.tasks}
 
 
 def as_factor_layout(graph, theta):
@@ -38,24 +39,24 @@ def settings(cls, graph):
         return [cls()]
     rho = {"rho": spanning_tree_weights(graph)} if graph.n_edges else {}
     return [
-        zoo.build(cls, max_iter=2, **rho),
-        zoo.build(cls, max_iter=2, damping=0.3, **rho),
-        zoo.build(cls, max_iter=60, tol=1e-6, **rho),
+        methods.build(cls, max_iter=2, **rho),
+        methods.build(cls, max_iter=2, damping=0.3, **rho),
+        methods.build(cls, max_iter=60, tol=1e-6, **rho),
     ]
 
 
-@pytest.mark.parametrize("draw", [zoo.normal, zoo.forbidden, zoo.extreme])
+@pytest.mark.parametrize("draw", [fields.normal, fields.forbidden, fields.extreme])
 @pytest.mark.parametrize("name", BOTH)
 def test_factors_of_two_nodes_equal_edges(name, draw, seed):
     rng, cls = np.random.default_rng(seed), BOTH[name]
-    if draw is zoo.forbidden and cls.exact_on is None:
-        draw = zoo.forbidden_unary  # the large potential of forbidden pairs leaves few digits
-    for title, graph in zoo.EVERY.items():
+    if draw is fields.forbidden and cls.exact_on is None:
+        draw = fields.forbidden_unary  # the large potential of forbidden pairs leaves few digits
+    for title, graph in fields.EVERY.items():
         theta = draw(graph, 3, rng)
         factors, flat = as_factor_layout(graph, theta)
         # Log-messages near 1e4 have few decimals, and many iterations lose more of them.
-        for inference in settings(cls, graph)[: 2 if draw is zoo.extreme else 3]:
-            with zoo.case(title, inference), plain_engines():
+        for inference in settings(cls, graph)[: 2 if draw is fields.extreme else 3]:
+            with methods.case(title, inference), only_plain_engines():
                 one = inference.forward(graph, theta, edges=True, tape=True)
                 other = inference.forward(factors, flat, edges=True, tape=True)
                 assert_allclose(other.mu, one.mu, rtol=0, atol=1e-10)
@@ -81,14 +82,14 @@ def draw_maximised(graph, rng, n=3):
         yield maximised
 
 
-@pytest.mark.parametrize("potentials", zoo.POTENTIALS)
+@pytest.mark.parametrize("potentials", fields.POTENTIALS)
 @pytest.mark.parametrize("name", [name for name, cls in MIXED.items() if cls.exact_on == "any"])
 def test_marginal_map_agrees_with_enumeration(name, potentials, seed):
     rng = np.random.default_rng(seed)
-    for title, graph in zoo.asked(MIXED[name], zoo.ANY).items():
-        theta = zoo.POTENTIALS[potentials](graph, 2, rng)
+    for title, graph in methods.supported(MIXED[name], fields.ANY).items():
+        theta = fields.POTENTIALS[potentials](graph, 2, rng)
         for maximised in draw_maximised(graph, rng):
-            with zoo.case(title, maximised):
+            with methods.case(title, maximised):
                 beliefs = MIXED[name]().forward(graph, theta, np.where(maximised, 0.0, 1.0), edges=True)
                 assert_mixed(beliefs, graph, theta, maximised, exact=True)
 
@@ -113,12 +114,12 @@ def assert_mixed(beliefs, graph, theta, maximised, *, exact):
 
 #: Forests whose maximised nodes are connected, so that the summed nodes form subtrees.
 CONNECTED = {
-    "chain": (zoo.SINGLES["chain"], [1, 2]),
-    "star": (zoo.SINGLES["star"], [0, 2]),
-    "tree": (zoo.SINGLES["tree"], [3, 1, 4]),
-    "triple": (zoo.FACTORS["triple"], [1, 2]),
-    "hypertree": (zoo.FACTORS["hypertree"], [1, 3, 5]),
-    "four_at_once": (zoo.FACTORS["four_at_once"], [0, 3]),
+    "chain": (fields.SINGLES["chain"], [1, 2]),
+    "star": (fields.SINGLES["star"], [0, 2]),
+    "tree": (fields.SINGLES["tree"], [3, 1, 4]),
+    "triple": (fields.FACTORS["triple"], [1, 2]),
+    "hypertree": (fields.FACTORS["hypertree"], [1, 3, 5]),
+    "four_at_once": (fields.FACTORS["four_at_once"], [0, 3]),
 }
 
 
@@ -128,8 +129,8 @@ def test_mixed_product_is_exact_if_maximised_nodes_are_connected(name, potential
     rng = np.random.default_rng(seed)
     for title, (graph, nodes) in CONNECTED.items():
         maximised = np.isin(np.arange(graph.n_nodes), nodes)
-        theta = zoo.POTENTIALS[potentials](graph, 2, rng)
-        with zoo.case(title):
+        theta = fields.POTENTIALS[potentials](graph, 2, rng)
+        with methods.case(title):
             beliefs = MIXED[name]().forward(graph, theta, np.where(maximised, 0.0, 1.0), edges=True)
             assert_mixed(beliefs, graph, theta, maximised, exact=True)
 
@@ -137,12 +138,12 @@ def test_mixed_product_is_exact_if_maximised_nodes_are_connected(name, potential
 @pytest.mark.parametrize("name", [name for name, cls in MIXED.items() if cls.exact_on != "any"])
 def test_marginal_map_is_no_worse_than_max_product(name, seed):
     rng, graph = np.random.default_rng(seed), pack([lattice(5, 6)] * 8)
-    theta, maximised = zoo.attractive(graph, 3, rng, strength=2.0), rng.random(graph.n_nodes) < 0.3
+    theta, maximised = fields.attractive(graph, 3, rng, strength=2.0), rng.random(graph.n_nodes) < 0.3
     inference = MIXED[name]()
     beliefs = inference.forward(graph, theta, 1.0 * ~maximised)
     both = (
         inference.forward(graph, theta, 0.0).mu.argmax(axis=1),
-        inference._choose(graph, theta, maximised)[0],
+        mixed_product_states(inference, graph, theta, maximised),
     )
     choices = [inference.forward(graph, clamp(theta, np.where(maximised, x, -1)), 1.0).log_z for x in both]
     assert_allclose(beliefs.log_z, np.maximum(*choices), rtol=1e-12)
@@ -176,9 +177,9 @@ def acyclic_sets(graph):
 
 def test_weights_are_probabilities_of_factors_in_acyclic_sets():
     """A linear program finds a distribution over acyclic sets with these probabilities."""
-    for title, graph in zoo.FACTOR_SINGLES.items():
+    for title, graph in fields.FACTOR_SINGLES.items():
         rho = spanning_tree_weights(graph)
-        with zoo.case(title, rho):
+        with methods.case(title, rho):
             assert ((rho > 0) & (rho <= 1)).all()
             if reference.is_forest(graph):
                 assert_array_equal(rho, 1.0)
@@ -196,8 +197,8 @@ def test_impossible_tables_raise_error(name):
     if INFERENCE[name].exact_on is None:
         return  # a factorised distribution may give forbidden configurations a probability
     for scope in ((), (1,), (0, 1)):
-        graph = pack([zoo.FACTORS["triple"], from_factors([2, 2], [scope])])
-        theta = zoo.constant(graph, None, None)
+        graph = pack([fields.FACTORS["triple"], from_factors([2, 2], [scope])])
+        theta = fields.constant(graph, None, None)
         theta.tables[graph.entry_ptr[1] :] = -np.inf
         with pytest.raises(ValueError, match=r"theta must allow .*, got none in example 1"):
             INFERENCE[name]().forward(graph, theta)
@@ -206,10 +207,10 @@ def test_impossible_tables_raise_error(name):
 @pytest.mark.parametrize("name", BOTH)
 def test_states_beyond_cardinality_have_probability_zero(name, seed):
     rng = np.random.default_rng(seed)
-    graph = zoo.FACTORS["everything"]
-    theta = zoo.normal(graph, None, rng)
+    graph = fields.FACTORS["everything"]
+    theta = fields.normal(graph, None, rng)
     missing = np.arange(3) >= graph.cards[:, None]
-    inference = zoo.build(BOTH[name], max_iter=3)
+    inference = methods.build(BOTH[name], max_iter=3)
     beliefs = inference.forward(graph, theta, edges=True, tape=True)
     assert not beliefs.mu[missing].any()
     gradient = inference.backward(beliefs, rng.normal(size=beliefs.mu.shape), None, np.ones(graph.n_examples))
@@ -218,7 +219,7 @@ def test_states_beyond_cardinality_have_probability_zero(name, seed):
 
 def test_outer_multiplies_node_marginals(seed):
     rng = np.random.default_rng(seed)
-    for graph in zoo.EVERY_FACTOR.values():
+    for graph in fields.EVERY_FACTOR.values():
         mu = rng.random((graph.n_nodes, int(graph.cards.max())))
         assert_allclose(outer(graph, mu), reference.products(graph, mu), rtol=1e-12)
-        assert isinstance(zoo.constant(graph, None, rng), Potentials)
+        assert isinstance(fields.constant(graph, None, rng), Potentials)

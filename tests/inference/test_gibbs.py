@@ -1,9 +1,10 @@
 """Gibbs sampling against enumeration, within its standard errors."""
 
+import fields
+import methods
 import numpy as np
 import pytest
 import reference
-import zoo
 from numba import config
 from numpy.testing import assert_allclose, assert_array_equal
 
@@ -18,9 +19,9 @@ SWEEPS = {"n_samples": 20, "burn_in": 5} if config.DISABLE_JIT else {"n_samples"
 def test_marginals_are_within_standard_errors(seed):
     rng = np.random.default_rng(seed)
     gibbs = Gibbs(**SWEEPS, n_chains=16, random_state=seed)
-    for title, graph in zoo.FEW.items():
-        theta = zoo.forbidden_unary(graph, 3, rng)
-        with zoo.case(title):
+    for title, graph in fields.FEW.items():
+        theta = fields.forbidden_unary(graph, 3, rng)
+        with methods.case(title):
             beliefs = gibbs.forward(graph, theta, edges=True)
             mu, edge_mu = reference.marginals(graph, theta)
             errors = gibbs.standard_errors(beliefs)
@@ -34,7 +35,7 @@ def test_standard_errors_match_errors(seed):
     """Averaged over many fields; more samples reduce both."""
     rng, sizes = np.random.default_rng(seed), []
     graph = pack([lattice(2, 2)] * (5 if config.DISABLE_JIT else 200))
-    theta = zoo.normal(graph, 2, rng)
+    theta = fields.normal(graph, 2, rng)
     mu, _ = reference.marginals(graph, theta)
     for n_samples in (5, 80):
         gibbs = Gibbs(n_samples, burn_in=20, n_chains=8, random_state=seed)
@@ -48,9 +49,9 @@ def test_standard_errors_match_errors(seed):
 
 
 def test_neighbours_have_different_colours():
-    for title, graph in zoo.EVERY.items():
+    for title, graph in fields.EVERY.items():
         colours, order = colour_nodes(graph)
-        with zoo.case(title):
+        with methods.case(title):
             first, second = graph.edges.T
             assert (colours[first] != colours[second]).all()
             assert_array_equal(graph.node_example[order], graph.node_example)
@@ -61,14 +62,14 @@ def test_neighbours_have_different_colours():
 
 
 def test_results_depend_on_seed_but_not_on_batch(seed):
-    graph = zoo.BATCHES["mixed"]
-    theta = zoo.normal(graph, 3, np.random.default_rng(seed))
+    graph = fields.BATCHES["mixed"]
+    theta = fields.normal(graph, 3, np.random.default_rng(seed))
     gibbs = Gibbs(n_samples=5, burn_in=2, random_state=seed)
     whole = gibbs.forward(graph, theta, edges=True)
     for field in ("mu", "edge_mu"):
         again = getattr(gibbs.forward(graph, theta, edges=True), field)
         assert_array_equal(getattr(whole, field), again)
-        alone = [getattr(gibbs.forward(*one, edges=True), field) for one in zoo.split(graph, theta)]
+        alone = [getattr(gibbs.forward(*one, edges=True), field) for one in fields.split(graph, theta)]
         assert_array_equal(getattr(whole, field), np.concatenate(alone))
     other = Gibbs(n_samples=5, burn_in=2, random_state=seed + 1).forward(graph, theta)
     assert (other.mu != whole.mu).any()
@@ -80,7 +81,7 @@ def test_results_depend_on_seed_but_not_on_batch(seed):
 
 def test_samples_have_the_marginals_and_start_at_init(seed):
     graph = pack([chain(3)] * (50 if config.DISABLE_JIT else 4000))
-    one = zoo.normal(chain(3), 2, np.random.default_rng(seed))
+    one = fields.normal(chain(3), 2, np.random.default_rng(seed))
     theta = Potentials(
         np.tile(one.unary, (graph.n_examples, 1)), np.tile(one.tables, (graph.n_examples, 1, 1))
     )
@@ -94,10 +95,10 @@ def test_samples_have_the_marginals_and_start_at_init(seed):
     assert (still >= 0).all()
 
 
-@pytest.mark.parametrize("draw", [zoo.extreme, zoo.forbidden])
+@pytest.mark.parametrize("draw", [fields.extreme, fields.forbidden])
 def test_strong_and_forbidden_potentials_without_nan(draw, seed):
-    for title, graph in zoo.FEW.items():
-        with zoo.case(title):
+    for title, graph in fields.FEW.items():
+        with methods.case(title):
             theta = draw(graph, 3, np.random.default_rng(seed))
             beliefs = Gibbs(n_samples=3, burn_in=1).forward(graph, theta, edges=True)
             assert np.isfinite(beliefs.mu).all()
@@ -105,8 +106,8 @@ def test_strong_and_forbidden_potentials_without_nan(draw, seed):
 
 
 def test_log_z_and_derivatives_raise_error():
-    graph = zoo.SINGLES["chain"]
-    theta = zoo.constant(graph, 2, None)
+    graph = fields.SINGLES["chain"]
+    theta = fields.constant(graph, 2, None)
     beliefs = Gibbs(n_samples=1).forward(graph, theta)
     with pytest.raises(ValueError, match="Gibbs does not estimate log_z"):
         _ = beliefs.log_z

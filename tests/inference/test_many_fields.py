@@ -4,16 +4,15 @@ from functools import cache
 
 import numpy as np
 import pytest
-from engines import FAST, PLAIN, engines_of
+from engines import FAST, PLAIN, are_lattices, engines_of, lattice_options
 from numba import config
 from numpy.testing import assert_allclose
 
 from skcrf.graph import Potentials, chain, lattice, pack
 from skcrf.inference import BP, TRW, MeanField
-from skcrf.inference._lattice.engine import LatticeEngine, lattice_options
 
 N_BATCHES, N_FIELDS = (2, 30) if config.DISABLE_JIT else (20, 500)
-#: Sizes of potentials, of nodes and of edges each; the largest of a sum is 600 where logarithms take over.
+#: Sizes of potentials of nodes and of edges; above a sum of 600 the plain engine is used.
 SIZES = np.array([0.0, 0.1, 1.0, 10.0, 50.0, 100.0, 300.0, 1e3, 1e4])
 
 METHODS = {
@@ -28,7 +27,7 @@ METHODS = {
 
 @cache
 def structure(height, width, connectivity, tied):
-    """One of the few structures that fields have; no connectivity is that of a chain."""
+    """Make a lattice, or a chain for the connectivity 0."""
     if connectivity == 0:
         return chain(height + width, tied=tied)
     return lattice(height, width, connectivity=connectivity, tied=tied)
@@ -36,7 +35,7 @@ def structure(height, width, connectivity, tied):
 
 @cache
 def draw_batch(number):
-    """A batch, and potentials that leave a configuration of each field possible."""
+    """Draw a batch, and potentials that allow at least one configuration of each field."""
     rng = np.random.default_rng(number)
     n_states = 2 + number % 4
     graph = pack(
@@ -51,7 +50,7 @@ def draw_batch(number):
     for owner, shape in zip(owners, ((n_states,), (n_states, n_states)), strict=True):
         across = (len(owner), *(1 for _ in shape))
         size = rng.choice(SIZES, size=N_FIELDS)[owner].reshape(across)
-        # whole numbers make ties, which small noise breaks or nothing does
+        # integers make ties, which small noise may break
         noise = rng.choice([0.0, 1.0], size=N_FIELDS)[owner].reshape(across)
         values = np.where(
             rng.random(N_FIELDS)[owner].reshape(across) < 0.7,
@@ -68,8 +67,8 @@ def draw_batch(number):
 
 
 @pytest.mark.parametrize("name", METHODS)
-def test_no_nan_and_sums_of_one(name):
-    """Derivatives too, of every fifth batch."""
+def test_results_are_finite_and_marginals_sum_to_one(name):
+    """Also the derivatives, for every fifth batch."""
     inference, done = METHODS[name], 0
     for number in range(N_BATCHES):
         graph, theta = draw_batch(number)
@@ -91,15 +90,15 @@ def test_no_nan_and_sums_of_one(name):
     assert done == N_BATCHES * N_FIELDS
 
 
-def test_both_sides_of_the_switch_are_taken():
-    """Of lattices of four neighbours without a forbidden pair, many are small and many are large."""
+def test_many_lattices_use_each_engine():
+    """Many lattices without forbidden pairs have small potentials, and many have large ones."""
     fast, slow = 0, 0
     for number in range(N_BATCHES):
         graph, theta = draw_batch(number)
         allowed = np.bincount(graph.table_example, (theta.tables == -np.inf).any(axis=(1, 2)), N_FIELDS) == 0
-        candidates = (lattice_options(graph)[0]) & allowed
-        kinds = LatticeEngine.options(BP()._plan(graph), theta)
-        assert not kinds[~candidates].any()
-        fast += (kinds[candidates] > 0).sum()
-        slow += (kinds[candidates] == 0).sum()
+        candidates = are_lattices(graph) & allowed
+        supported = np.array([options is not None for options in lattice_options(BP(), graph, theta)])
+        assert not supported[~candidates].any()
+        fast += supported[candidates].sum()
+        slow += (~supported[candidates]).sum()
     assert min(fast, slow) > 0.1 * N_BATCHES * N_FIELDS

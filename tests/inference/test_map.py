@@ -2,10 +2,11 @@
 
 import itertools
 
+import fields
+import methods
 import numpy as np
 import pytest
 import reference
-import zoo
 from derivatives import check_gradient
 from numba import config
 from numpy.testing import assert_allclose, assert_array_equal
@@ -21,7 +22,7 @@ TEMPERED = {name: cls for name, cls in INFERENCE.items() if "tempered" in cls.ta
 
 def submodular(graph, rng, *, strength=1.0):
     """Draw potentials of two labels with submodular tables."""
-    theta = zoo.normal(graph, 2, rng, strength=strength)
+    theta = fields.normal(graph, 2, rng, strength=strength)
     excess = np.einsum("txz,xz->t", theta.tables, [[1, -1], [-1, 1]])
     return theta._replace(tables=theta.tables * np.sign(excess)[:, None, None])
 
@@ -60,26 +61,26 @@ def test_graph_cut_is_exact_for_submodular_tables(seed):
 def test_graph_cut_is_exact_with_known_labels(seed):
     """Nodes with known labels have no choice, whatever the tables of their edges are."""
     rng = np.random.default_rng(seed)
-    for title, graph in zoo.EVERY.items():
+    for title, graph in fields.EVERY.items():
         theta = submodular(graph, rng, strength=2.0)
-        for given in (theta, theta._replace(unary=zoo.forbidden(graph, 2, rng).unary)):
-            with zoo.case(title):
+        for given in (theta, theta._replace(unary=fields.forbidden(graph, 2, rng).unary)):
+            with methods.case(title):
                 beliefs = GraphCut(non_submodular="error").forward(graph, given)
                 assert_allclose(beliefs.log_z, reference.max_score(graph, given), rtol=0, atol=1e-10)
 
 
 @pytest.mark.parametrize("moves", ["expansion", "swap"])
-@pytest.mark.parametrize("draw", [zoo.normal, zoo.attractive, zoo.extreme])
+@pytest.mark.parametrize("draw", [fields.normal, fields.attractive, fields.extreme])
 def test_moves_end_where_no_change_of_one_node_is_better(moves, draw, seed):
     """Moves start from the unary potentials and never decrease the score, truncated or not.
 
     After truncated moves single nodes change, so that fewer moves may end at a better score.
     """
     rng = np.random.default_rng(seed)
-    for title, graph in zoo.FEW.items():
+    for title, graph in fields.FEW.items():
         batch = pack([graph] * 5)
         theta = draw(batch, 3, rng)
-        with zoo.case(title):
+        with methods.case(title):
             start, *values = scores_by_sweeps(moves, batch, theta)
             for value in values:
                 assert (value >= start).all()
@@ -100,8 +101,8 @@ def scores_by_sweeps(moves, graph, theta):
 
 
 def test_non_submodular_table_raises_error_with_edge():
-    graph = pack([zoo.SINGLES["pair"], zoo.SINGLES["chain_untied"]])
-    theta = zoo.constant(graph, 2, None)
+    graph = pack([fields.SINGLES["pair"], fields.SINGLES["chain_untied"]])
+    theta = fields.constant(graph, 2, None)
     theta.tables[2] = [[0.0, 1.0], [1.0, 0.0]]
     with pytest.raises(ValueError, match=r"edge \(1, 2\) of example 1.*truncate"):
         GraphCut(non_submodular="error").forward(graph, theta)
@@ -110,8 +111,8 @@ def test_non_submodular_table_raises_error_with_edge():
 
 def test_impossible_configurations():
     """GraphCut proves that no configuration is possible, ICM returns a score of -inf."""
-    graph = pack([zoo.SINGLES["pair"], zoo.SINGLES["pair"]])
-    theta = zoo.constant(graph, 2, None)
+    graph = pack([fields.SINGLES["pair"], fields.SINGLES["pair"]])
+    theta = fields.constant(graph, 2, None)
     theta.tables[1] = -np.inf
     with pytest.raises(ValueError, match=r"theta must allow .*, got none in example 1"):
         GraphCut().forward(graph, theta)
@@ -136,9 +137,9 @@ def assert_local(inference, graph, theta):
 
 def test_icm_ends_at_a_local_maximum(seed):
     rng = np.random.default_rng(seed)
-    for title, graph in zoo.FEW.items():
-        theta = zoo.normal(graph, 3, rng, strength=2.0)
-        with zoo.case(title):
+    for title, graph in fields.FEW.items():
+        theta = fields.normal(graph, 3, rng, strength=2.0)
+        with methods.case(title):
             assert_local(ICM(), graph, theta)
             found = [ICM(n_restarts=n).forward(graph, theta).log_z for n in (0, 3, 30)]
             assert (np.diff(found, axis=0) >= 0).all()
@@ -152,12 +153,12 @@ def test_icm_ends_at_a_local_maximum(seed):
 @pytest.mark.parametrize("strength", [0.5, 3.0])
 def test_trw_s_bounds_the_best_score_after_any_iteration(strength, seed):
     rng = np.random.default_rng(seed)
-    for title, graph in zoo.EVERY.items():
+    for title, graph in fields.EVERY.items():
         batch = pack([graph] * (1 if config.DISABLE_JIT else 5))
-        theta = zoo.normal(batch, 3, rng, strength=strength)
+        theta = fields.normal(batch, 3, rng, strength=strength)
         truth, bound, value = reference.max_score(batch, theta), np.inf, -np.inf
         for max_iter in (0, 1, 2, 4):
-            with zoo.case(title, max_iter):
+            with methods.case(title, max_iter):
                 beliefs = TRWS(max_iter=max_iter).forward(batch, theta, tau=0.0)
                 assert (beliefs.bound >= truth - 1e-9).all()
                 assert (beliefs.bound <= bound + 1e-9).all()
@@ -167,12 +168,12 @@ def test_trw_s_bounds_the_best_score_after_any_iteration(strength, seed):
             assert_allclose(bound, value, rtol=0, atol=1e-10)
 
 
-@pytest.mark.parametrize("name", [name for name in zoo.MAXIMISING if INFERENCE[name].exact_on])
+@pytest.mark.parametrize("name", [name for name in methods.MAXIMISING if INFERENCE[name].exact_on])
 def test_bound_of_exact_methods_equals_the_score(name, seed):
     cls, rng = INFERENCE[name], np.random.default_rng(seed)
-    for title, graph in zoo.asked(cls, zoo.FORESTS).items():
-        theta = zoo.normal(graph, 3, rng)
-        with zoo.case(title):
+    for title, graph in methods.supported(cls, fields.FORESTS).items():
+        theta = fields.normal(graph, 3, rng)
+        with methods.case(title):
             beliefs = cls().forward(graph, theta, tau=0.0)
             if beliefs.bound is not None or "max_iter" not in cls().get_params():
                 assert_allclose(beliefs.bound, beliefs.log_z, rtol=0, atol=1e-10)
@@ -200,8 +201,8 @@ def power_sums(graph, theta, tau, inner):
 @pytest.mark.parametrize("cls", TEMPERED.values(), ids=TEMPERED)
 def test_tempered_log_z_is_nested_power_sums(cls, title, seed):
     rng = np.random.default_rng(seed)
-    graph = zoo.SINGLES[title]
-    theta = zoo.normal(graph, 2, rng, strength=2.0)
+    graph = fields.SINGLES[title]
+    theta = fields.normal(graph, 2, rng, strength=2.0)
     inference = GRADIENTS["backprop"]().wrap(cls())
     for taus in ([0.5], [0.0, 0.3, 1.0], [0.25, 1.0], [0.0, 1.0]):
         tau = rng.choice(taus, size=graph.n_nodes)
@@ -212,7 +213,7 @@ def test_tempered_log_z_is_nested_power_sums(cls, title, seed):
                 found = inference.forward(graph, theta, next(many), inner=next(many))
                 return found.log_z + found.mu[:, 1].reshape(graph.n_examples, -1)[:, 2]
 
-            with zoo.case(tau, inner):
+            with methods.case(tau, inner):
                 beliefs = inference.forward(graph, theta, tau, inner=inner)
                 expected = power_sums(graph, theta, tau, inner)
                 assert_allclose(beliefs.log_z, expected, rtol=0, atol=1e-10)
@@ -227,12 +228,12 @@ def test_tempered_log_z_is_nested_power_sums(cls, title, seed):
 # Learning
 
 
-@pytest.mark.parametrize("name", [name for name in zoo.SCORING if "sum" not in INFERENCE[name].tasks])
+@pytest.mark.parametrize("name", [name for name in methods.SCORING if "sum" not in INFERENCE[name].tasks])
 def test_likelihood_with_maximiser_is_difference_of_scores(name, seed):
     """K05's saddle point approximation: the score of the decoded configuration minus that of the labels."""
     rng = np.random.default_rng(seed)
-    graph = zoo.BATCHES["chains"]
-    theta, y = zoo.attractive(graph, 2, rng), zoo.labels(graph, 2, rng)
+    graph = fields.BATCHES["chains"]
+    theta, y = fields.attractive(graph, 2, rng), fields.labels(graph, 2, rng)
     inference = GRADIENTS["backprop"]().wrap(INFERENCE[name]())
     value, d_theta, _ = LOSSES["likelihood"]()(inference, graph, theta, y)
     x = inference.forward(graph, theta).mu.argmax(axis=1)
@@ -256,7 +257,7 @@ def test_graph_cut_claims_no_wrong_maximum_with_forbidden_pairs():
         if best == -np.inf:
             continue
         beliefs = GraphCut().forward(graph, theta)
-        with zoo.case(trial):
+        with methods.case(trial):
             assert beliefs.bound[0] >= best - 1e-16
             assert beliefs.log_z[0] <= best + 1e-16
         claimed += np.isfinite(beliefs.bound[0])

@@ -3,12 +3,12 @@
 Imports private modules: no public name shows single messages.
 """
 
+import fields
 import numpy as np
 import pytest
 import reference
-import zoo
 from derivatives import check_gradient
-from engines import plain_engines
+from engines import only_plain_engines
 from numpy.testing import assert_allclose, assert_array_equal
 
 from skcrf.graph import Potentials, chain, from_edges, lattice, pack
@@ -190,7 +190,7 @@ def test_gradient_through_messages_that_are_replaced_later_in_a_block(shape, see
     """Between sweeps of diagonals, a message depends on the old value of a later message of its block."""
     rng = np.random.default_rng(seed)
     graph = lattice(*shape, connectivity=8)
-    theta = zoo.normal(graph, 2, rng)
+    theta = fields.normal(graph, 2, rng)
     d_mu = rng.normal(size=theta.unary.shape)
     inference = TRW(rho=0.7, max_iter=2)
 
@@ -198,6 +198,6 @@ def test_gradient_through_messages_that_are_replaced_later_in_a_block(shape, see
         mu = inference.forward(graph, theta).mu
         return np.add.reduceat((np.resize(d_mu, mu.shape) * mu).sum(axis=1), graph.node_ptr[:-1])
 
-    with plain_engines():
+    with only_plain_engines():
         gradient = inference.backward(inference.forward(graph, theta, tape=True), d_mu)
         check_gradient(gradient, value, graph, theta)

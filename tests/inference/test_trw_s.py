@@ -1,11 +1,11 @@
 """Sequential TRW: monotonic chains, and a bound that always holds and never increases."""
 
+import fields
 import numpy as np
 import pytest
 import reference
-import zoo
 from derivatives import check_gradient
-from engines import PLAIN, engines_of
+from engines import PLAIN, engines_of, monotonic_chains
 from numba import config
 from numpy.testing import assert_allclose, assert_array_equal
 from test_many_fields import N_BATCHES, draw_batch
@@ -15,18 +15,18 @@ from skcrf.inference import TRW, TRWS
 
 # Uncompiled kernels are about a hundred times slower.
 MANY = 2 if config.DISABLE_JIT else 20
-EDGED = {name: graph for name, graph in zoo.EVERY.items() if graph.n_edges}
+EDGED = {name: graph for name, graph in fields.EVERY.items() if graph.n_edges}
 DIFFERENTIATED = ["parallel", "lattice_2x2"]
 if not config.DISABLE_JIT:
     DIFFERENTIATED += ["complete", "bridge", "mixed"]
 DRAWS = {
-    "weak": (zoo.normal, 0.5),
-    "strong": (zoo.normal, 5.0),
-    "very_strong": (zoo.normal, 50.0),
-    "attractive": (zoo.attractive, 2.0),
-    "repulsive": (zoo.attractive, -2.0),
-    "frozen": (zoo.attractive, 30.0),
-    "forbidden": (zoo.forbidden, 2.0),
+    "weak": (fields.normal, 0.5),
+    "strong": (fields.normal, 5.0),
+    "very_strong": (fields.normal, 50.0),
+    "attractive": (fields.attractive, 2.0),
+    "repulsive": (fields.attractive, -2.0),
+    "frozen": (fields.attractive, 30.0),
+    "forbidden": (fields.forbidden, 2.0),
 }
 
 
@@ -37,12 +37,6 @@ def each(argument, cases):
 def shuffle_nodes(graph, rng):
     """Renumber the nodes at random."""
     return from_edges(graph.n_nodes, rng.permutation(graph.n_nodes)[graph.edges])
-
-
-def monotonic_chains(graph):
-    """Return the schedule, the edge weights and the message of each edge towards the start of its chain."""
-    plan = TRWS()._plan(graph)
-    return plan.graph.schedule, plan.rho, plan.inward
 
 
 def ends(graph, inward):
@@ -88,7 +82,7 @@ def test_weights_of_chains_through_a_node_sum_to_at_most_one(graph):
     weight = np.ones(graph.n_nodes)
     weight[start], weight[end] = rho, rho
     assert (weight * np.maximum(n_before, n_after) <= 1 + 1e-12).all()
-    for part, _ in zoo.split(graph, zoo.constant(graph, 2, None)):
+    for part, _ in fields.split(graph, fields.constant(graph, 2, None)):
         assert (monotonic_chains(part)[1] == 1).all() == reference.is_forest(part)
 
 
@@ -101,7 +95,7 @@ def test_weights_of_chains_through_a_node_sum_to_at_most_one(graph):
         (lattice(2, 2), 0.5),
         (lattice(5, 7, connectivity=8), 0.25),
         (from_edges(5, [(0, 1), (1, 2), (2, 3), (3, 4), (4, 0)]), 0.5),
-        (zoo.SINGLES["complete"], 1 / 3),
+        (fields.SINGLES["complete"], 1 / 3),
     ],
 )
 def test_weights_of_known_graphs(graph, rho):
@@ -126,7 +120,7 @@ def test_lattices_are_swept_by_rows(seed):
     rng = np.random.default_rng(seed)
     for connectivity in (4, 8):
         graph = lattice(4, 3, connectivity=connectivity)
-        theta = zoo.normal(graph, 3, rng)
+        theta = fields.normal(graph, 3, rng)
         source, target = graph.edges[:, ::-1].ravel(), graph.edges.ravel()
         forward = [m for i in range(12) for m in np.flatnonzero((source == i) & (target > i))]
         backward = [m for i in range(11, -1, -1) for m in np.flatnonzero((source == i) & (target < i))]
@@ -142,7 +136,7 @@ def test_lattices_are_swept_by_rows(seed):
 
 
 @each("draw, strength", DRAWS)
-@each("graph", zoo.EVERY_SINGLE)
+@each("graph", fields.EVERY_SINGLE)
 def test_bound_always_holds_and_never_increases(graph, draw, strength, seed):
     rng = np.random.default_rng(seed)
     batch = pack([graph] * MANY)
@@ -158,9 +152,9 @@ def test_bound_always_holds_and_never_increases(graph, draw, strength, seed):
         last = log_z
 
 
-@each("graph", zoo.FORESTS)
+@each("graph", fields.FORESTS)
 def test_one_iteration_is_exact_on_forests(graph, seed):
-    theta = zoo.normal(graph, 3, np.random.default_rng(seed), strength=2.0)
+    theta = fields.normal(graph, 3, np.random.default_rng(seed), strength=2.0)
     exact = reference.log_z(graph, theta)
     assert (TRWS(max_iter=0).forward(graph, theta).log_z >= exact - 1e-12).all()
     for max_iter in (1, 2):
@@ -174,15 +168,15 @@ def test_bound_on_a_large_lattice_never_increases(seed):
     for connectivity in (4, 8):
         graph = lattice(side, side, connectivity=connectivity)
         for strength in (1.0, -3.0, 10.0):
-            theta = zoo.attractive(graph, 4, np.random.default_rng(seed), strength=strength)
+            theta = fields.attractive(graph, 4, np.random.default_rng(seed), strength=strength)
             bounds = [TRWS(max_iter=n).forward(graph, theta).log_z.item() for n in range(12)]
             assert (np.diff(bounds) <= 1e-12 * np.abs(bounds[1:])).all()
 
 
 @pytest.mark.parametrize("strength", [1.0] if config.DISABLE_JIT else [0.5, 1.0, 2.0])
-@each("graph", zoo.LOOPY)
+@each("graph", fields.LOOPY)
 def test_fixed_point_equals_that_of_trw(graph, strength, seed):
-    theta = zoo.normal(graph, 3, np.random.default_rng(seed), strength=strength)
+    theta = fields.normal(graph, 3, np.random.default_rng(seed), strength=strength)
     inference = TRWS(max_iter=20_000, tol=1e-11)
     beliefs = inference.forward(graph, theta, edges=True)
     _, rho, _ = monotonic_chains(graph)
@@ -198,7 +192,7 @@ def test_fixed_point_equals_that_of_trw(graph, strength, seed):
 # Derivatives
 
 
-@pytest.mark.parametrize("draw", [zoo.normal, zoo.forbidden])
+@pytest.mark.parametrize("draw", [fields.normal, fields.forbidden])
 @pytest.mark.parametrize("max_iter", [0, 2] if config.DISABLE_JIT else [0, 1, 4])
 @each("graph", {name: EDGED[name] for name in DIFFERENTIATED})
 def test_derivative_of_the_bound(graph, max_iter, draw, seed):
@@ -217,7 +211,7 @@ def test_derivative_of_the_bound(graph, max_iter, draw, seed):
 @pytest.mark.parametrize("tol", [1e-3, 1e-10])
 def test_derivative_without_tape_equals_the_marginals(tol, seed):
     graph = lattice(2 if config.DISABLE_JIT else 3, 4, connectivity=8, tied=False)
-    theta = zoo.normal(graph, 3, np.random.default_rng(seed))
+    theta = fields.normal(graph, 3, np.random.default_rng(seed))
     inference = TRWS(max_iter=2000, tol=tol)
     beliefs = inference.forward(graph, theta, edges=True)
     gradient = inference.backward(beliefs, d_log_z=np.ones(1))
@@ -251,9 +245,9 @@ def test_no_nan_in_ten_thousand_fields():
 @pytest.mark.parametrize("tol", [1e-4, 1e-8])
 def test_resuming_changes_results_only_within_tolerance(tol, seed):
     rng = np.random.default_rng(seed)
-    batch = pack([lattice(3, 4), chain(4), zoo.SINGLES["bridge"]])
+    batch = pack([lattice(3, 4), chain(4), fields.SINGLES["bridge"]])
     for graph in (batch,) if config.DISABLE_JIT else (lattice(5, 6), batch, lattice(3, 3, 8)):
-        theta, other = zoo.attractive(graph, 2, rng), zoo.attractive(graph, 2, rng)
+        theta, other = fields.attractive(graph, 2, rng), fields.attractive(graph, 2, rng)
         inference = TRWS(tol=tol, max_iter=5000)
         assert inference.resumes
         cold = inference.forward(graph, theta)
@@ -268,7 +262,7 @@ def test_resuming_changes_results_only_within_tolerance(tol, seed):
 
 def test_zero_iterations_ignore_edges(seed):
     graph = lattice(3, 3)
-    theta = zoo.normal(graph, 3, np.random.default_rng(seed))
+    theta = fields.normal(graph, 3, np.random.default_rng(seed))
     beliefs = TRWS(max_iter=0).forward(graph, theta)
     alone = np.exp(theta.unary)
     assert_allclose(beliefs.mu, alone / alone.sum(axis=1, keepdims=True), rtol=1e-12)
@@ -284,8 +278,8 @@ def test_zero_iterations_ignore_edges(seed):
 @pytest.mark.parametrize("max_iter", [0, 1, 3])
 def test_log_z_of_a_single_possible_configuration_is_its_score(max_iter, seed):
     rng = np.random.default_rng(seed)
-    for graph in zoo.EVERY.values():
-        theta, y = zoo.normal(graph, 3, rng, strength=3.0), zoo.labels(graph, 3, rng)
+    for graph in fields.EVERY.values():
+        theta, y = fields.normal(graph, 3, rng, strength=3.0), fields.labels(graph, 3, rng)
         beliefs = TRWS(max_iter=max_iter).forward(graph, clamp(theta, y))
         assert_array_equal(beliefs.mu, np.eye(3)[y])
         assert_allclose(beliefs.log_z, score(graph, theta, y), rtol=1e-12, atol=1e-12)
@@ -320,7 +314,7 @@ def test_impossible_configuration_does_not_count_as_optimal():
     rng, found = np.random.default_rng(0), 0
     graph = from_edges(5, [(0, 1), (1, 2), (2, 3), (3, 4), (4, 0), (0, 2)])
     for _ in range(60):
-        theta = zoo.forbidden(graph, 3, rng)
+        theta = fields.forbidden(graph, 3, rng)
         answers = [TRWS(max_iter=n, tol=1e-6).forward(graph, theta, tau=0.0) for n in (0, 50)]
         if answers[0].log_z[0] == -np.inf:
             found += 1

@@ -1,9 +1,9 @@
 """Losses that call no inference: pseudolikelihoods, piecewise likelihood, contrastive divergence."""
 
+import fields
 import numpy as np
 import pytest
 import reference
-import zoo
 from derivatives import check_gradient
 from loss_definitions import (
     contrastive_divergence,
@@ -41,9 +41,9 @@ def patches(size):
 def test_patch_likelihood_equals_the_definition_for_all_sizes(title, size, hidden, seed):
     rng = np.random.default_rng(seed)
     graph = UNEVEN[title]
-    for draw in (zoo.normal, zoo.forbidden):
+    for draw in (fields.normal, fields.forbidden):
         theta = draw(graph, 2, rng)
-        y = zoo.possible_labels(graph, theta, rng, hidden=hidden)
+        y = fields.possible_labels(graph, theta, rng, hidden=hidden)
         value, gradient, _ = patches(size)(None, graph, theta, y)
         expected = patch_pseudolikelihood(graph, theta, y, size=size)
         assert_allclose(value, expected, rtol=1e-12, atol=1e-12)
@@ -59,8 +59,8 @@ def test_patch_likelihood_equals_the_definition_for_all_sizes(title, size, hidde
 @pytest.mark.parametrize("title", UNEVEN)
 def test_patches_as_large_as_the_image_give_the_likelihood(title, hidden, seed):
     rng = np.random.default_rng(seed)
-    graph = pack([UNEVEN[title], zoo.SINGLES["lattice_2x2"]])
-    theta, y = zoo.normal(graph, 2, rng), zoo.labels(graph, 2, rng, hidden=hidden)
+    graph = pack([UNEVEN[title], fields.SINGLES["lattice_2x2"]])
+    theta, y = fields.normal(graph, 2, rng), fields.labels(graph, 2, rng, hidden=hidden)
     exact, d_exact, _ = LOSSES["likelihood"]()(wrapped(INFERENCE["bruteforce"]), graph, theta, y)
     gaps = []
     for size in (1, 2, 6):
@@ -74,8 +74,8 @@ def test_patches_as_large_as_the_image_give_the_likelihood(title, hidden, seed):
 @pytest.mark.parametrize("title", ["complete", "parallel", "tree", "chains", "mixed", "diagonal_lattices"])
 def test_patches_of_one_site_give_the_pseudolikelihood_of_any_graph(title, seed):
     rng = np.random.default_rng(seed)
-    graph = zoo.GRAPHS[title]
-    theta, y = zoo.normal(graph, 3, rng), zoo.labels(graph, 3, rng, hidden=0.3)
+    graph = fields.GRAPHS[title]
+    theta, y = fields.normal(graph, 3, rng), fields.labels(graph, 3, rng, hidden=0.3)
     expected = LOSSES["pseudolikelihood"]()(None, graph, theta, y)
     found = patches(1)(None, graph, theta, y)
     assert_allclose(found[0], expected[0], rtol=1e-12, atol=1e-12)
@@ -87,7 +87,7 @@ def test_patches_are_eliminated_along_the_short_side(seed):
     """Forty pixels with three labels could not be enumerated."""
     rng = np.random.default_rng(seed)
     for graph in (lattice(1, 40), lattice(40, 1)):
-        theta, y = zoo.normal(graph, 3, rng), zoo.labels(graph, 3, rng, hidden=0.3)
+        theta, y = fields.normal(graph, 3, rng), fields.labels(graph, 3, rng, hidden=0.3)
         expected = LOSSES["likelihood"]()(wrapped(INFERENCE["tree"]), graph, theta, y)
         found = patches(40)(None, graph, theta, y)
         assert_allclose(found[0], expected[0], rtol=1e-12)
@@ -100,14 +100,14 @@ def test_unsupported_patches_raise_an_error():
     with pytest.raises(
         ValueError, match=r"must be a lattice for size=2, got another graph in example 1\. Use size=1"
     ):
-        patches(2)(None, graph, zoo.constant(graph, 2, None), y)
+        patches(2)(None, graph, fields.constant(graph, 2, None), y)
     for connectivity, power in ((4, 6), (8, 7)):
         graph = lattice(6, 5, connectivity)
         message = (
             rf"got 25 nodes with 21 labels, 25 \* 21\*\*{power} = {25 * 21**power} steps\. Use a smaller size"
         )
         with pytest.raises(ValueError, match=message):
-            patches(5)(None, graph, zoo.constant(graph, 21, None), y=np.zeros(30, dtype=np.int64))
+            patches(5)(None, graph, fields.constant(graph, 21, None), y=np.zeros(30, dtype=np.int64))
 
 
 @pytest.mark.parametrize("pieces", ["cliques", "shared"])
@@ -120,10 +120,15 @@ def test_unsupported_patches_raise_an_error():
 def test_piecewise_loss_equals_the_definition_and_bounds_the_likelihood(title, pieces, seed):
     """A <= A~, D13 4.1.5."""
     rng = np.random.default_rng(seed)
-    graph, loss = zoo.GRAPHS[title], LOSSES["piecewise"](pieces=pieces)
-    for draw, hidden in ((zoo.normal, 0.4), (zoo.forbidden, 0.4), (zoo.normal, 0.0), (zoo.forbidden, 0.0)):
+    graph, loss = fields.GRAPHS[title], LOSSES["piecewise"](pieces=pieces)
+    for draw, hidden in (
+        (fields.normal, 0.4),
+        (fields.forbidden, 0.4),
+        (fields.normal, 0.0),
+        (fields.forbidden, 0.0),
+    ):
         theta = draw(graph, 3, rng)
-        y = zoo.possible_labels(graph, theta, rng, hidden=hidden)
+        y = fields.possible_labels(graph, theta, rng, hidden=hidden)
         value, gradient, _ = loss(None, graph, theta, y)
         assert_allclose(value, piecewise(graph, theta, y, pieces=pieces), rtol=1e-12, atol=1e-12)
         check_gradient(gradient, lambda g, t, y=y: loss(None, g, t, np.resize(y, g.n_nodes))[0], graph, theta)
@@ -134,8 +139,8 @@ def test_piecewise_loss_equals_the_definition_and_bounds_the_likelihood(title, p
 def test_pseudolikelihood_leaves_hidden_sites_out(seed):
     rng = np.random.default_rng(seed)
     graph, smaller = chain(5, tied=False), pack([chain(2, tied=False), chain(2, tied=False)])
-    theta = zoo.normal(graph, 3, rng)
-    y = zoo.labels(graph, 3, rng)
+    theta = fields.normal(graph, 3, rng)
+    y = fields.labels(graph, 3, rng)
     y[2] = -1
     value, gradient, _ = LOSSES["pseudolikelihood"]()(None, graph, theta, y)
     kept = Potentials(theta.unary[[0, 1, 3, 4]], theta.tables[[0, 3]])
@@ -146,7 +151,7 @@ def test_pseudolikelihood_leaves_hidden_sites_out(seed):
 
 def test_samples_depend_on_random_state(seed):
     rng, graph = np.random.default_rng(seed), pack([lattice(5, 6)] * 3)
-    theta, y = zoo.normal(graph, 3, rng), zoo.labels(graph, 3, rng, hidden=0.3)
+    theta, y = fields.normal(graph, 3, rng), fields.labels(graph, 3, rng, hidden=0.3)
 
     def value(**random_state):
         return LOSSES["contrastive_divergence"](**random_state)(None, graph, theta, y)[0]
@@ -160,9 +165,9 @@ def test_samples_depend_on_random_state(seed):
 
 def test_examples_with_equal_labels_draw_different_samples(seed):
     rng, graph = np.random.default_rng(seed), pack([lattice(5, 6)] * 3)
-    one = zoo.normal(lattice(5, 6), 3, rng)
+    one = fields.normal(lattice(5, 6), 3, rng)
     theta = Potentials(np.tile(one.unary, (3, 1)), np.tile(one.tables, (3, 1, 1)))
-    y, loss = np.tile(zoo.labels(lattice(5, 6), 3, rng, hidden=0.3), 3), LOSSES["contrastive_divergence"]()
+    y, loss = np.tile(fields.labels(lattice(5, 6), 3, rng, hidden=0.3), 3), LOSSES["contrastive_divergence"]()
     equal = loss(None, graph, theta, y)[0]
     assert_array_equal(equal, equal[0])
     numbered = loss.for_batch(np.array([0, 1, 0]))

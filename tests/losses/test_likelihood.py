@@ -1,10 +1,11 @@
 """Likelihood and EM: bounds, gradients, and the second inference of EM."""
 
+import fields
+import methods
 import numpy as np
 import pytest
 import reference
 import strategies
-import zoo
 from derivatives import check_gradient
 from loss_definitions import (
     OF_LOG_Z,
@@ -30,18 +31,18 @@ def test_likelihood_converged_if_both_parts_did():
             clamped = np.isinf(theta.unary).any()
             return beliefs._replace(converged=np.array([True, not clamped]))
 
-    graph = pack([zoo.SINGLES["pair"], zoo.SINGLES["pair"]])
+    graph = pack([fields.SINGLES["pair"], fields.SINGLES["pair"]])
     y = np.array([0, 1, 1, -1])
-    _, _, converged = LOSSES["likelihood"]()(Doubtful(), graph, zoo.constant(graph, 2, None), y)
+    _, _, converged = LOSSES["likelihood"]()(Doubtful(), graph, fields.constant(graph, 2, None), y)
     assert_array_equal(converged, [True, False])
 
 
 def test_bound_of_log_z_bounds_the_likelihood(seed):
     """If all labels are known (D13 4.1.1)."""
     rng = np.random.default_rng(seed)
-    graph = pack([zoo.SINGLES["complete"]] * 5)
-    theta = zoo.normal(graph, 2, rng)
-    y = zoo.labels(graph, 2, rng)
+    graph = pack([fields.SINGLES["complete"]] * 5)
+    theta = fields.normal(graph, 2, rng)
+    y = fields.labels(graph, 2, rng)
     exact = -reference.log_probability(graph, theta, y)
     for cls in (cls for cls in INFERENCE.values() if cls.bound):
         value, _, converged = LOSSES["likelihood"]()(wrapped(cls, max_iter=2000, tol=1e-9), graph, theta, y)
@@ -53,9 +54,9 @@ def test_bound_of_log_z_bounds_the_likelihood(seed):
 def test_gradient_of_the_exact_likelihood_is_a_moment_difference(seed):
     """mu(theta) - f(y), D13 Eq 20."""
     rng = np.random.default_rng(seed)
-    graph = zoo.SINGLES["lattice_2x3"]
-    theta = zoo.normal(graph, 2, rng)
-    y = zoo.labels(graph, 2, rng)
+    graph = fields.SINGLES["lattice_2x3"]
+    theta = fields.normal(graph, 2, rng)
+    y = fields.labels(graph, 2, rng)
     _, gradient, _ = LOSSES["likelihood"]()(wrapped(INFERENCE["bruteforce"]), graph, theta, y)
     mu, edge_mu = reference.marginals(graph, theta)
     expected = Potentials(mu.copy(), np.zeros_like(theta.tables))
@@ -74,17 +75,17 @@ def test_likelihood_without_an_iteration(name, rho, hidden, seed):
     """theta . (mu0 - f) + H(mu0) with the initial marginals mu0: D13 7.3, with the sign corrected."""
     rng = np.random.default_rng(seed)
     if config.DISABLE_JIT:
-        graph = pack([zoo.SINGLES["lattice_2x2"], zoo.SINGLES["cycle_tied"]])
+        graph = pack([fields.SINGLES["lattice_2x2"], fields.SINGLES["cycle_tied"]])
     else:
-        graph = pack([zoo.SINGLES["lattice_2x3"], zoo.SINGLES["complete"]])
-    theta, y = zoo.normal(graph, 3, rng), zoo.labels(graph, 3, rng)
+        graph = pack([fields.SINGLES["lattice_2x3"], fields.SINGLES["complete"]])
+    theta, y = fields.normal(graph, 3, rng), fields.labels(graph, 3, rng)
     if rho is None:
         mu = reference.mean_field(graph, theta, 0)
         edge_mu = np.array([np.outer(mu[i], mu[j]) for i, j in graph.edges])
     else:
         mu, edge_mu, *_ = reference.trw(graph, theta, rho, 0)
     entropy = reference.free_energy(
-        graph, zoo.constant(graph, 3, None), mu, edge_mu, 1.0 if rho is None else rho
+        graph, fields.constant(graph, 3, None), mu, edge_mu, 1.0 if rho is None else rho
     )
     f = np.eye(3)[y]
     terms = [(i, theta.unary[i] @ (mu[i] - f[i])) for i in range(graph.n_nodes)]
@@ -105,8 +106,8 @@ def test_likelihood_without_an_iteration(name, rho, hidden, seed):
 @pytest.mark.parametrize("loss", [loss for loss in OF_LOG_Z if LOSSES[loss].takes_hidden_labels])
 def test_fully_labelled_examples_do_not_depend_on_the_batch(loss, seed):
     rng = np.random.default_rng(seed)
-    graph = pack([zoo.SINGLES["complete"], zoo.SINGLES["lattice_2x3"], zoo.SINGLES["cycle"]])
-    theta, y = zoo.normal(graph, 3, rng), zoo.labels(graph, 3, rng)
+    graph = pack([fields.SINGLES["complete"], fields.SINGLES["lattice_2x3"], fields.SINGLES["cycle"]])
+    theta, y = fields.normal(graph, 3, rng), fields.labels(graph, 3, rng)
     theta.unary[5, y[5]] -= 10.0  # so that it matters whether the label is hidden
     inference = wrapped(INFERENCE["trw" if able(loss, INFERENCE["trw"]) else "bp"], max_iter=7)
     alone = LOSSES[loss]()(inference, graph, theta, y)
@@ -122,11 +123,11 @@ def test_fully_labelled_examples_do_not_depend_on_the_batch(loss, seed):
 def test_em_is_an_upper_bound_of_the_loss_of_known_labels(seed):
     """TRW bounds the added part from above, mean field the subtracted part from below (D13 4.1.2)."""
     rng = np.random.default_rng(seed)
-    graph = pack([zoo.SINGLES["complete"]] * 8 + [zoo.SINGLES["lattice_2x3"]] * 8)
+    graph = pack([fields.SINGLES["complete"]] * 8 + [fields.SINGLES["lattice_2x3"]] * 8)
     strict = 0
     for strength in (0.5, 2.0):
-        theta = zoo.normal(graph, 2, rng, strength=strength)
-        y = zoo.labels(graph, 2, rng, hidden=0.6)
+        theta = fields.normal(graph, 2, rng, strength=strength)
+        y = fields.labels(graph, 2, rng, hidden=0.6)
         value, _, converged = LOSSES["em"]()(
             wrapped(INFERENCE["trw"], max_iter=3000, tol=1e-9), graph, theta, y
         )
@@ -139,8 +140,8 @@ def test_em_is_an_upper_bound_of_the_loss_of_known_labels(seed):
 
 def test_em_with_the_same_inference_equals_the_likelihood(seed):
     rng = np.random.default_rng(seed)
-    graph = zoo.GRAPHS["mixed"]
-    theta, y = zoo.normal(graph, 3, rng), zoo.labels(graph, 3, rng, hidden=0.4)
+    graph = fields.GRAPHS["mixed"]
+    theta, y = fields.normal(graph, 3, rng), fields.labels(graph, 3, rng, hidden=0.4)
     for cls in (INFERENCE["bp"], INFERENCE["mean_field"]):
         method = cls(max_iter=3)
         expected = LOSSES["likelihood"]()(GRADIENTS["backprop"]().wrap(method), graph, theta, y)
@@ -153,8 +154,8 @@ def test_em_with_the_same_inference_equals_the_likelihood(seed):
 def test_em_wraps_its_second_inference_by_the_strategy_of_the_first(seed):
     """Also with a proxy around the first, which sees only the calls of the first."""
     rng = np.random.default_rng(seed)
-    graph = zoo.SINGLES["lattice_2x3"]
-    theta, y = zoo.normal(graph, 2, rng), np.array([0, 1, -1, -1, 0, -1])
+    graph = fields.SINGLES["lattice_2x3"]
+    theta, y = fields.normal(graph, 2, rng), np.array([0, 1, -1, -1, 0, -1])
     strategy = GRADIENTS["backprop"](mode="fixed_point")
     inference = strategy.wrap(INFERENCE["trw"](max_iter=500, tol=1e-10))
     with pytest.raises(ValueError, match=r"clamped.*got MeanField with tol=0"):
@@ -172,15 +173,15 @@ def test_em_wraps_its_second_inference_by_the_strategy_of_the_first(seed):
 
 
 @pytest.mark.parametrize("tol", [0.0, 1e-6])
-@pytest.mark.parametrize("name", zoo.LEARNING)
+@pytest.mark.parametrize("name", methods.LEARNING)
 def test_em_by_default_iterates_as_the_first_inference_does(name, tol, seed):
     """Every strategy that supports the inference supports the default mean field of EM."""
     rng = np.random.default_rng(seed)
-    graph = zoo.GRAPHS["chains"]
-    theta, y = zoo.normal(graph, 2, rng), zoo.labels(graph, 2, rng, hidden=0.6)
-    inference = zoo.build(INFERENCE[name], max_iter=50, tol=tol)
+    graph = fields.GRAPHS["chains"]
+    theta, y = fields.normal(graph, 2, rng), fields.labels(graph, 2, rng, hidden=0.6)
+    inference = methods.build(INFERENCE[name], max_iter=50, tol=tol)
     beside = {"max_iter": 1000, "tol": 1e-8} | inference.get_params()
-    explicit = LOSSES["em"](clamped=zoo.build(INFERENCE["mean_field"], **beside))
+    explicit = LOSSES["em"](clamped=methods.build(INFERENCE["mean_field"], **beside))
     for strategy in strategies.wrapped(inference).values():
         found, expected = (loss(strategy, graph, theta, y) for loss in (LOSSES["em"](), explicit))
         assert_array_equal(found[0], expected[0])

@@ -1,9 +1,9 @@
 """Losses of marginals, convexity and smoothness, and losses that users add."""
 
+import fields
 import numpy as np
 import pytest
 import reference
-import zoo
 from derivatives import check_gradient
 from loss_definitions import (
     TRUNCATED,
@@ -21,8 +21,8 @@ from skcrf.losses import LOSSES, CliqueLoss, UnivariateLoss
 @pytest.mark.parametrize("loss", ["smoothed_classification", "clique_smoothed"])
 def test_steep_smoothed_loss_counts_errors(loss, seed):
     rng = np.random.default_rng(seed)
-    graph = pack([zoo.SINGLES["complete"]] * 8)
-    theta, y = zoo.normal(graph, 3, rng), zoo.labels(graph, 3, rng)
+    graph = pack([fields.SINGLES["complete"]] * 8)
+    theta, y = fields.normal(graph, 3, rng), fields.labels(graph, 3, rng)
     mu, edge_mu = reference.marginals(graph, theta)
     if loss == "smoothed_classification":
         wrong = by_example(graph, enumerate(mu.argmax(axis=1) != y))
@@ -40,8 +40,8 @@ def test_steep_smoothed_loss_counts_errors(loss, seed):
 @pytest.mark.parametrize("loss", ["smoothed_classification", "clique_smoothed"])
 def test_gradient_of_smoothed_losses(loss, alpha, seed):
     rng = np.random.default_rng(seed)
-    graph = zoo.SINGLES["lattice_2x2" if config.DISABLE_JIT else "lattice_2x3"]
-    theta, y = zoo.normal(graph, 3, rng), zoo.labels(graph, 3, rng, hidden=0.3)
+    graph = fields.SINGLES["lattice_2x2" if config.DISABLE_JIT else "lattice_2x3"]
+    theta, y = fields.normal(graph, 3, rng), fields.labels(graph, 3, rng, hidden=0.3)
     inference, smoothed = wrapped(INFERENCE["trw"], **TRUNCATED), LOSSES[loss](alpha=alpha)
 
     def value(g, t):
@@ -53,11 +53,11 @@ def test_gradient_of_smoothed_losses(loss, alpha, seed):
 @pytest.mark.parametrize("loss", [name for name, loss in LOSSES.items() if loss.is_convex])
 def test_convex_losses_are_below_their_chords(loss, seed):
     """Between random potentials, with all labels known."""
-    rng, graph = np.random.default_rng(seed), zoo.GRAPHS["lattice_2x3"]
+    rng, graph = np.random.default_rng(seed), fields.GRAPHS["lattice_2x3"]
     inference = wrapped(INFERENCE["bruteforce"])
     for _ in range(20):
-        y = zoo.labels(graph, 2, rng)
-        ends = [zoo.normal(graph, 2, rng, strength=3.0) for _ in range(2)]
+        y = fields.labels(graph, 2, rng)
+        ends = [fields.normal(graph, 2, rng, strength=3.0) for _ in range(2)]
         middle = Potentials(*(0.5 * (one + other) for one, other in zip(*ends, strict=True)))
         one, other, between = (LOSSES[loss]()(inference, graph, theta, y)[0][0] for theta in (*ends, middle))
         assert between <= 0.5 * (one + other) + 1e-9
@@ -91,8 +91,8 @@ class CrossEntropyOfErrors:
 @pytest.mark.parametrize("base", [UnivariateLoss, CliqueLoss])
 def test_pointwise_function_is_all_that_a_new_loss_needs(base, seed):
     loss = type("UserLoss", (CrossEntropyOfErrors, base), {})()
-    rng, graph = np.random.default_rng(seed), zoo.SINGLES["cycle_tied"]
-    theta, y = zoo.normal(graph, 2, rng), zoo.labels(graph, 2, rng, hidden=0.3)
+    rng, graph = np.random.default_rng(seed), fields.SINGLES["cycle_tied"]
+    theta, y = fields.normal(graph, 2, rng), fields.labels(graph, 2, rng, hidden=0.3)
     inference = wrapped(INFERENCE["trw"], **TRUNCATED)
     _, gradient, converged = loss(inference, graph, theta, y)
     assert converged.all()

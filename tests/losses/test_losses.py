@@ -2,9 +2,10 @@
 
 from itertools import product
 
+import fields
+import methods
 import numpy as np
 import pytest
-import zoo
 from derivatives import check_gradient
 from loss_definitions import (
     FIXED_POINT,
@@ -16,9 +17,9 @@ from loss_definitions import (
     TEMPERATURES,
     TRUNCATED,
     able,
-    asked,
     calls_inference,
     cases,
+    cases_by_method,
     defined,
     exact,
     hidden_share,
@@ -45,8 +46,8 @@ FACTORS = ("triple", "overlap") if config.DISABLE_JIT else ("hypertree", "four_a
 
 @pytest.mark.parametrize("loss", LOSSES)
 def test_unsupported_layouts_raise_an_error(loss):
-    graph = zoo.FACTORS["triple"]
-    ask = wrapped(INFERENCE["bp"]), graph, zoo.constant(graph, None, None), np.zeros(3, dtype=np.int64)
+    graph = fields.FACTORS["triple"]
+    ask = wrapped(INFERENCE["bp"]), graph, fields.constant(graph, None, None), np.zeros(3, dtype=np.int64)
     if takes(loss, graph):
         assert np.isfinite(LOSSES[loss]()(*ask)[0]).all()
     else:
@@ -61,14 +62,16 @@ def test_every_loss_has_a_definition():
     assert set(OF_THETA) == {name for name in LOSSES if not calls_inference(name)}
 
 
-@pytest.mark.parametrize("loss, cls, graphs", asked(*zoo.FEW, "chains", "lattices_untied", *FACTORS))
+@pytest.mark.parametrize(
+    "loss, cls, graphs", cases_by_method(*fields.FEW, "chains", "lattices_untied", *FACTORS)
+)
 def test_value_equals_the_definition(loss, cls, graphs, seed):
     rng = np.random.default_rng(seed)
-    inference = zoo.build(cls, **TRUNCATED)
+    inference = methods.build(cls, **TRUNCATED)
     for (title, graph), hidden in product(graphs.items(), (0.0, 0.4)):
-        theta = zoo.normal(graph, 3, rng)
-        y = zoo.labels(graph, 3, rng, hidden=hidden_share(loss, hidden))
-        with zoo.case(title, hidden):
+        theta = fields.normal(graph, 3, rng)
+        y = fields.labels(graph, 3, rng, hidden=hidden_share(loss, hidden))
+        with methods.case(title, hidden):
             value, _, converged = LOSSES[loss]()(wrapped(cls, **TRUNCATED), graph, theta, y)
             expected = defined(loss, inference, graph, theta, y)
             assert value.shape == converged.shape == (graph.n_examples,)
@@ -79,21 +82,25 @@ def test_value_equals_the_definition(loss, cls, graphs, seed):
 @pytest.mark.parametrize("potentials", ["normal", "attractive", "forbidden"])
 @pytest.mark.parametrize(
     "loss, cls, graphs",
-    [case for case in asked(*zoo.FEW, "packed_twice", *FACTORS) if case.values[1].exact_on == "any"]
+    [
+        case
+        for case in cases_by_method(*fields.FEW, "packed_twice", *FACTORS)
+        if case.values[1].exact_on == "any"
+    ]
     + [
         case
-        for case in asked("chain", "star", "packed_twice", "hypertree")
+        for case in cases_by_method("chain", "star", "packed_twice", "hypertree")
         if case.values[1].exact_on == "forest"
     ],
 )
 def test_exact_inference_gives_the_enumerated_loss(loss, cls, graphs, potentials, seed):
     rng = np.random.default_rng(seed)
     for (title, graph), hidden in product(graphs.items(), (0.0, 0.4)):
-        theta = zoo.POTENTIALS[potentials](graph, 2, rng)
-        y = zoo.possible_labels(graph, theta, rng, hidden=hidden_share(loss, hidden))
-        with zoo.case(title, hidden):
+        theta = fields.POTENTIALS[potentials](graph, 2, rng)
+        y = fields.possible_labels(graph, theta, rng, hidden=hidden_share(loss, hidden))
+        with methods.case(title, hidden):
             # a loss with a second inference is exact if both are
-            value, _, _ = zoo.build(LOSSES[loss], clamped=cls())(wrapped(cls), graph, theta, y)
+            value, _, _ = methods.build(LOSSES[loss], clamped=cls())(wrapped(cls), graph, theta, y)
             assert_allclose(value, exact(loss, graph, theta, y), rtol=1e-9, atol=1e-10)
             assert (value >= -1e-10).all() or loss in OF_ONE_CONFIGURATION
 
@@ -106,31 +113,32 @@ def check(loss, inference, graph, theta, y, **tolerances):
 
     _, gradient, converged = LOSSES[loss]()(inference, graph, theta, y)
     assert converged.all()
-    if not LOSSES[loss]().is_smooth:  # small steps rarely meet a kink, but cost digits
+    if not LOSSES[loss]().is_smooth:  # small steps rarely cross a point without derivative, but lose digits
         tolerances |= {"step": 1e-5, "atol": 1e-8}
     check_gradient(gradient, value, graph, theta, **tolerances)
 
 
 @pytest.mark.parametrize(
-    "loss, cls, graphs", asked("single", "lonely", "star_tied", "cycle_tied", "lattice_2x2", *FACTORS)
+    "loss, cls, graphs",
+    cases_by_method("single", "lonely", "star_tied", "cycle_tied", "lattice_2x2", *FACTORS),
 )
 def test_gradient_through_truncated_inference(loss, cls, graphs, seed):
     rng = np.random.default_rng(seed)
     for turn, (title, graph) in enumerate(graphs.items()):
         for hidden in (0.4 * (turn % 2),) if config.DISABLE_JIT else (0.0, 0.4):
-            theta = zoo.normal(graph, 2, rng)
-            y = zoo.labels(graph, 2, rng, hidden=hidden_share(loss, hidden))
-            with zoo.case(title, hidden):
+            theta = fields.normal(graph, 2, rng)
+            y = fields.labels(graph, 2, rng, hidden=hidden_share(loss, hidden))
+            with methods.case(title, hidden):
                 check(loss, wrapped(cls, **TRUNCATED), graph, theta, y)
 
 
-@pytest.mark.parametrize("loss, cls, graphs", asked(*THREE_STATES))
+@pytest.mark.parametrize("loss, cls, graphs", cases_by_method(*THREE_STATES))
 def test_gradient_with_three_states(loss, cls, graphs, seed):
     rng = np.random.default_rng(seed)
     for title, graph in graphs.items():
-        theta = zoo.normal(graph, 3, rng)
-        y = zoo.labels(graph, 3, rng, hidden=hidden_share(loss, 0.3))
-        with zoo.case(title):
+        theta = fields.normal(graph, 3, rng)
+        y = fields.labels(graph, 3, rng, hidden=hidden_share(loss, 0.3))
+        with methods.case(title):
             check(loss, wrapped(cls, **TRUNCATED), graph, theta, y)
 
 
@@ -139,8 +147,8 @@ def test_gradient_with_three_states(loss, cls, graphs, seed):
 )
 def test_gradient_at_the_fixed_point(loss, cls, graph, seed):
     rng = np.random.default_rng(seed)
-    theta = zoo.normal(graph, 2, rng, strength=0.4)
-    y = zoo.labels(graph, 2, rng, hidden=hidden_share(loss, 0.3))
+    theta = fields.normal(graph, 2, rng, strength=0.4)
+    y = fields.labels(graph, 2, rng, hidden=hidden_share(loss, 0.3))
     check(loss, wrapped(cls, **FIXED_POINT), graph, theta, y, atol=1e-8)
 
 
@@ -150,16 +158,16 @@ def test_gradient_with_forbidden_states(loss, cls, graph, seed):
     possible = cls.exact_on and "clamped" not in LOSSES[loss]().get_params()  # which is mean field
     if not LOSSES[loss]().is_smooth:  # the chosen configuration need not be possible
         possible = cls.exact_on == "any" and loss not in OF_ONE_CONFIGURATION
-    theta = (zoo.forbidden if possible else zoo.forbidden_unary)(graph, 3, rng)
-    y = zoo.possible_labels(graph, theta, rng, hidden=hidden_share(loss, 0.3))
+    theta = (fields.forbidden if possible else fields.forbidden_unary)(graph, 3, rng)
+    y = fields.possible_labels(graph, theta, rng, hidden=hidden_share(loss, 0.3))
     check(loss, wrapped(cls, **TRUNCATED), graph, theta, y)
 
 
 @pytest.mark.parametrize("loss, cls, graph", cases("mixed", "chains", "lattices", "forests"))
 def test_examples_without_labels_have_no_loss(loss, cls, graph, seed):
     rng = np.random.default_rng(seed)
-    theta = zoo.normal(graph, 3, rng)
-    y = zoo.labels(graph, 3, rng)
+    theta = fields.normal(graph, 3, rng)
+    y = fields.labels(graph, 3, rng)
     y[graph.node_example == 1] = -1
     value, gradient, _ = LOSSES[loss]()(wrapped(cls, **TRUNCATED), graph, theta, y)
     assert abs(value[1]) < 1e-12
@@ -177,12 +185,12 @@ def test_examples_without_labels_have_no_loss(loss, cls, graph, seed):
 )
 def test_batch_equals_its_examples_bit_for_bit(loss, cls, graph, seed):
     rng = np.random.default_rng(seed)
-    theta = zoo.normal(graph, 2, rng)
-    y = zoo.labels(graph, 2, rng, hidden=hidden_share(loss, 0.3))
+    theta = fields.normal(graph, 2, rng)
+    y = fields.labels(graph, 2, rng, hidden=hidden_share(loss, 0.3))
     for parameters in (TRUNCATED, {"max_iter": 40, "tol": 1e-4}):
         inference = wrapped(cls, **parameters)
         value, gradient, converged = LOSSES[loss]()(inference, graph, theta, y)
-        for e, (one, potentials) in enumerate(zoo.split(graph, theta)):
+        for e, (one, potentials) in enumerate(fields.split(graph, theta)):
             own = LOSSES[loss]()(inference, one, potentials, y[graph.node_example == e])
             assert_array_equal(own[0], value[e : e + 1])
             assert_array_equal(own[1].unary, gradient.unary[graph.node_example == e])
@@ -200,8 +208,8 @@ def test_batch_equals_its_examples_bit_for_bit(loss, cls, graph, seed):
 )
 def test_loss_is_linear_in_site_weights(loss, cls, graph, seed):
     rng = np.random.default_rng(seed)
-    theta = zoo.normal(graph, 2, rng)
-    y = zoo.labels(graph, 2, rng, hidden=0.3)
+    theta = fields.normal(graph, 2, rng)
+    y = fields.labels(graph, 2, rng, hidden=0.3)
     inference = wrapped(cls, **TRUNCATED)
     first, second = rng.uniform(0, 3, size=(2, graph.n_nodes))
 
@@ -225,12 +233,12 @@ def test_loss_is_linear_in_site_weights(loss, cls, graph, seed):
 
 @pytest.mark.parametrize("loss", [name for name, cls in LOSSES.items() if not cls.site_weighted])
 def test_unsupported_site_weights_raise_an_error(loss):
-    graph = zoo.SINGLES["chain"]
+    graph = fields.SINGLES["chain"]
     with pytest.raises(ValueError, match=f"site_weight must be None for {LOSSES[loss].__name__}.*'hinge'"):
         LOSSES[loss]()(
             wrapped(INFERENCE["tree"]),
             graph,
-            zoo.constant(graph, 2, None),
+            fields.constant(graph, 2, None),
             np.zeros(graph.n_nodes, dtype=np.int64),
             site_weight=np.ones(graph.n_nodes),
         )
@@ -241,7 +249,7 @@ def test_unsupported_site_weights_raise_an_error(loss):
     "name, loss",
     [
         (name, loss)
-        for name, cls in zoo.LEARNING.items()
+        for name, cls in methods.LEARNING.items()
         for loss in LOSSES
         if "tol" in cls().get_params() and able(loss, cls)
     ],
@@ -252,9 +260,9 @@ def test_convergence_is_reported_per_example(loss, name, labelled, seed):
     Both cycles of the second example are frustrated, by more than the costs, so that no inference reaches a
     bound of the best score.
     """
-    graph = pack([zoo.SINGLES["no_edges"], lattice(2, 3, tied=False)])
+    graph = pack([fields.SINGLES["no_edges"], lattice(2, 3, tied=False)])
     assert takes(loss, graph)
-    theta = zoo.attractive(graph, 2, np.random.default_rng(seed), strength=10.0)
+    theta = fields.attractive(graph, 2, np.random.default_rng(seed), strength=10.0)
     (middle,) = np.flatnonzero((graph.edges == [4, 7]).all(axis=1))  # after three nodes without edges
     theta.tables[graph.edge_table[middle]] *= -1
     y = np.full(graph.n_nodes, -1)
@@ -288,8 +296,8 @@ def test_normalised_fields_need_no_inference(loss, seed):
     assert_allclose(gradient.tables, [0, -1, 0, 0, 0, 0, 0, -1], rtol=0, atol=1e-12)
     assert converged.all()
 
-    inference, other = wrapped(INFERENCE["trw"], max_iter=2), zoo.FACTORS["overlap"]
-    other_theta, other_y = zoo.normal(other, None, rng), np.array([0, -1, 1])
+    inference, other = wrapped(INFERENCE["trw"], max_iter=2), fields.FACTORS["overlap"]
+    other_theta, other_y = fields.normal(other, None, rng), np.array([0, -1, 1])
     alone = LOSSES[loss]()(inference, other, other_theta, other_y)
     padded = np.pad(other_theta.unary, [(0, 0), (0, 1)], constant_values=-np.inf)
     both = Potentials(np.vstack([theta.unary, padded]), np.append(theta.tables, other_theta.tables))
@@ -318,17 +326,17 @@ def test_loss_differentiates_its_needs_and_calls_no_other_inference(loss, seed):
             return super().backward(beliefs, d_mu, d_edge_mu, d_log_z)
 
     rng = np.random.default_rng(seed)
-    graph = zoo.GRAPHS["lattices"]
-    y = zoo.labels(graph, 2, rng, hidden=hidden_share(loss, 0.3))
-    LOSSES[loss]()(Recording(), graph, zoo.normal(graph, 2, rng), y)
+    graph = fields.GRAPHS["lattices"]
+    y = fields.labels(graph, 2, rng, hidden=hidden_share(loss, 0.3))
+    LOSSES[loss]()(Recording(), graph, fields.normal(graph, 2, rng), y)
     assert asked == LOSSES[loss].needs | ({"forward"} if calls_inference(loss) else set())
 
 
 @pytest.mark.parametrize("loss", LOSSES)
 def test_loss_is_zero_with_a_single_class(loss, seed):
     rng = np.random.default_rng(seed)
-    for graph in (zoo.GRAPHS["lattices"], zoo.GRAPHS["isolated"]):
-        theta, y = zoo.normal(graph, 1, rng), zoo.labels(graph, 1, rng, hidden=hidden_share(loss, 0.3))
+    for graph in (fields.GRAPHS["lattices"], fields.GRAPHS["isolated"]):
+        theta, y = fields.normal(graph, 1, rng), fields.labels(graph, 1, rng, hidden=hidden_share(loss, 0.3))
         name = "trw" if able(loss, INFERENCE["trw"]) else "bp"
         value, gradient, converged = LOSSES[loss]()(wrapped(INFERENCE[name]), graph, theta, y)
         assert_allclose(value, 0, rtol=0, atol=1e-12)
@@ -339,8 +347,8 @@ def test_loss_is_zero_with_a_single_class(loss, seed):
 
 @pytest.mark.parametrize("loss", sorted(set(OF_THETA) - OF_ONE_CONFIGURATION))
 def test_impossible_labels_have_an_infinite_loss_and_no_nan(loss):
-    graph = pack([zoo.SINGLES["lattice_2x2"], zoo.SINGLES["lattice_2x2"]])
-    theta = zoo.constant(graph, 2, None)
+    graph = pack([fields.SINGLES["lattice_2x2"], fields.SINGLES["lattice_2x2"]])
+    theta = fields.constant(graph, 2, None)
     theta.unary[5, 1] = -np.inf
     value, gradient, _ = LOSSES[loss]()(None, graph, theta, np.ones(8, dtype=np.int64))
     assert np.isfinite(value[0]) and value[1] == np.inf

@@ -2,10 +2,11 @@
 
 from contextlib import nullcontext
 
+import fields
+import methods
 import numpy as np
 import pytest
 import reference
-import zoo
 from derivatives import check_gradient
 from loss_definitions import TEMPERATURES as OF_LOSSES
 from loss_definitions import by_example, unified, wrapped
@@ -17,15 +18,15 @@ from skcrf.inference import INFERENCE
 from skcrf.losses import LOSSES, Hinge, LatentHinge, Likelihood, MarginalHinge, Unified
 
 EXACT = INFERENCE["bruteforce"]
-BATCH = pack([zoo.SINGLES[name] for name in ("lonely", "cycle", "pair", "chain")])
-FOREST = pack([zoo.SINGLES[name] for name in ("lonely", "chain")])
+BATCH = pack([fields.SINGLES[name] for name in ("lonely", "cycle", "pair", "chain")])
+FOREST = pack([fields.SINGLES[name] for name in ("lonely", "chain")])
 #: Temperatures of labels and hidden labels, in both orders and at both limits.
 TEMPERATURES = [(0.0, 0.0), (0.0, 0.7), (0.4, 0.4), (0.3, 0.8), (1.0, 0.0), (0.9, 0.2), (1.0, 1.0)]
 
 
 def problem(seed, *, hidden, n_states=2):
     rng = np.random.default_rng(seed)
-    return zoo.normal(BATCH, n_states, rng), zoo.labels(BATCH, n_states, rng, hidden=hidden), rng
+    return fields.normal(BATCH, n_states, rng), fields.labels(BATCH, n_states, rng, hidden=hidden), rng
 
 
 def value_of(loss, theta, y, **options):
@@ -71,7 +72,7 @@ def test_unified_loss_has_the_other_losses_as_limits(warm, limit, seed):
 @pytest.mark.parametrize("eps_y, eps_h", [(1.0, 0.0), (0.3, 0.8)])
 def test_labels_are_enumerated_for_inferences_without_the_task_tempered(eps_y, eps_h, seed):
     rng = np.random.default_rng(seed)
-    theta, y = zoo.normal(FOREST, 2, rng), zoo.labels(FOREST, 2, rng, hidden=0.5)
+    theta, y = fields.normal(FOREST, 2, rng), fields.labels(FOREST, 2, rng, hidden=0.5)
     ask = FOREST, theta, y
     found, expected = (Unified(eps_y, eps_h)(wrapped(cls), *ask) for cls in (INFERENCE["tree"], EXACT))
     assert_allclose(found[0], expected[0], rtol=1e-9, atol=1e-10)
@@ -162,7 +163,7 @@ def test_hinge_gradient_is_the_difference_of_two_configurations(seed):
 def test_loss_is_the_difference_of_two_convex_functions(name, seed):
     loss = LOSSES[name]()
     theta, y, rng = problem(seed, hidden=0.5 if loss.takes_hidden_labels else 0.0)
-    other = zoo.normal(BATCH, 2, rng)
+    other = fields.normal(BATCH, 2, rng)
     middle = Potentials(*((a + b) / 2 for a, b in zip(theta, other, strict=True)))
     inference = wrapped(EXACT)
     convex, concave = (part(inference, BATCH, theta, y) for part in loss.difference)
@@ -175,7 +176,7 @@ def test_loss_is_the_difference_of_two_convex_functions(name, seed):
 
 def test_unsupported_labels_raise_an_error():
     graph = pack([chain(2), chain(14)])
-    theta = zoo.constant(graph, 2, None)
+    theta = fields.constant(graph, 2, None)
     y = np.zeros(16, dtype=np.int64)
     y[5] = -1
     with pytest.raises(ValueError, match=r"Hinge, got 1 hidden of 14 labels in example 1.*'marginal_hinge'"):
@@ -201,7 +202,7 @@ def test_at_most_4096_configurations_are_enumerated():
         ([0, 1999, 0], 1, False),
     ):
         asked = np.array(n_labels), sizes, n_states
-        with zoo.case(n_labels, n_states):
+        with methods.case(n_labels, n_states):
             with pytest.raises(ValueError, match="configurations") if refused else nullcontext():
                 mllr.check(other, *asked)
             for loss, inference in ((mllr, EXACT()), (Unified(0.4, 0.4), other), (Unified(0.0, 1.0), other)):
@@ -221,7 +222,7 @@ def test_at_most_4096_configurations_are_enumerated():
 def test_loss_is_not_negative_with_approximate_maxima(name, loss, seed):
     """An inference with too few iterations finds scores below that of the correct labels."""
     rng, graph = np.random.default_rng(seed), pack([lattice(6, 7)] * 6)
-    theta = zoo.attractive(graph, 3, rng, strength=2.0)
+    theta = fields.attractive(graph, 3, rng, strength=2.0)
     best = INFERENCE["trw_s"](max_iter=100).forward(graph, theta, 0.0).mu.argmax(axis=1)
     y = np.where((rng.random(len(best)) < 0.8) & loss.takes_hidden_labels, -1, best)
     inference = wrapped(INFERENCE[name], **({} if name == "icm" else {"max_iter": 1}))
@@ -236,9 +237,9 @@ def test_loss_is_not_negative_with_approximate_maxima(name, loss, seed):
 
 @pytest.mark.parametrize("loss", [LatentHinge(), MarginalHinge(), Unified(0.0, 0.6)])
 def test_clamped_part_is_inferred_once(loss, seed):
-    """It is subtracted, and a lower bound of the other part; alone, the other part infers it as well."""
+    """It is subtracted, and bounds the other part from below. Alone, the other part infers it as well."""
     rng, graph = np.random.default_rng(seed), pack([lattice(4, 5), chain(6)])
-    theta, y = zoo.attractive(graph, 3, rng, strength=2.0), zoo.labels(graph, 3, rng, hidden=0.7)
+    theta, y = fields.attractive(graph, 3, rng, strength=2.0), fields.labels(graph, 3, rng, hidden=0.7)
     functions, starts = (loss, *loss.difference), ({}, {}, {})
     for _ in range(2):  # the second time from where the first ended
         results, n_calls = [], []

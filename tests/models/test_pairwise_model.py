@@ -1,13 +1,13 @@
 """Pairwise models: the map from weights to potentials, entry by entry, and its transpose."""
 
+import fields
 import numpy as np
 import pytest
-import zoo
 from batching import batch_of
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
 
-from skcrf.graph import Potentials
+from skcrf.graph import Potentials, from_edges
 from skcrf.models import IndependentModel, PairwiseModel
 
 N_CLASSES, N_FEATURES, N_EDGE_FEATURES = 3, 2, 2
@@ -30,7 +30,7 @@ def draw(graph, rng, dtype=np.float64):
 @graphs
 @precisions
 def test_potentials_are_those_of_the_definition(title, dtype, seed):
-    graph = zoo.GRAPHS[title]
+    graph = fields.GRAPHS[title]
     model, params, batch = draw(graph, np.random.default_rng(seed), dtype)
     structure, theta = model.potentials(params, batch)
     assert structure is graph
@@ -54,7 +54,7 @@ def test_potentials_are_those_of_the_definition(title, dtype, seed):
 def test_pull_back_is_the_transpose_of_potentials(title, dtype, seed):
     """<A w, d> = <w, A^T d> for any w and d, as the map is linear."""
     rng = np.random.default_rng(seed)
-    graph = zoo.GRAPHS[title]
+    graph = fields.GRAPHS[title]
     model, params, batch = draw(graph, rng, dtype)
     _, theta = model.potentials(params, batch)
     d_theta = Potentials(*(rng.normal(size=part.shape) for part in theta))
@@ -76,7 +76,7 @@ def test_all_rows_of_single_precision_features_are_widened(seed):
     """Features are widened in blocks, which must cover all rows once."""
     rng = np.random.default_rng(seed)
     n_nodes = 2 * 2048 + 5
-    graph = zoo.from_edges(n_nodes, [])
+    graph = from_edges(n_nodes, [])
     model, params, batch = draw(graph, rng, np.float32)
     wide = batch_of(graph, batch.X.astype(np.float64), batch.V)
     _, theta = model.potentials(params, batch)
@@ -87,7 +87,7 @@ def test_all_rows_of_single_precision_features_are_widened(seed):
 
 def test_sparse_features_give_the_potentials_and_gradients_of_dense_ones(seed):
     rng = np.random.default_rng(seed)
-    graph = zoo.GRAPHS["lattices"]
+    graph = fields.GRAPHS["lattices"]
     model, params, dense = draw(graph, rng)
     dense.X[rng.random(dense.X.shape) < 0.5] = 0.0
     compressed = batch_of(graph, sparse.csr_array(dense.X), dense.V)
@@ -114,7 +114,7 @@ def test_order_of_parameters_in_the_weight_vector(seed):
 @graphs
 def test_independent_model_is_the_pairwise_model_without_edges(title, seed):
     rng = np.random.default_rng(seed)
-    model, params, batch = draw(zoo.GRAPHS[title], rng)
+    model, params, batch = draw(fields.GRAPHS[title], rng)
     independent = model.independent()
     assert type(independent) is IndependentModel
     structure, theta = independent.potentials(params, batch)

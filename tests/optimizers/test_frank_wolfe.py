@@ -12,7 +12,7 @@ from skcrf.optimizers import CCCP, FrankWolfe, Subgradient
 
 @pytest.mark.parametrize("average", [False, True])
 def test_duality_gap_bounds_the_distance_to_the_minimum(average):
-    """And the number of jobs changes no bit."""
+    """Results do not depend on the number of jobs."""
     est = quietly(svm(FrankWolfe(average=average), tol=1e-3), *chains())
     best = quietly(svm(FrankWolfe(), tol=1e-7), *chains())
     assert best.optimizer_.gap_ <= 1e-3

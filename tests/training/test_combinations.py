@@ -2,9 +2,9 @@
 
 from functools import lru_cache
 
+import methods
 import numpy as np
 import pytest
-import zoo
 
 from skcrf import GridCRFClassifier
 from skcrf.datasets import make_binary_denoising
@@ -56,7 +56,7 @@ def strategies(loss, inference):
     for name, (gradient, iterations) in STRATEGIES.items():
         used = LOSSES[loss].needs or isinstance(gradient, Backprop)
         differs = iterates(inference) or iterations is CONVERGED
-        if used and differs and zoo.claimed(gradient, zoo.build(INFERENCE[inference], **iterations)):
+        if used and differs and methods.supports(gradient, methods.build(INFERENCE[inference], **iterations)):
             yield name
 
 
@@ -64,7 +64,7 @@ COMBINATIONS = [
     pytest.param(loss, inference, strategy, id=f"{loss}-{inference}-{strategy}")
     for loss in LOSSES
     if LOSSES[loss]().is_smooth
-    for inference in zoo.LEARNING
+    for inference in methods.LEARNING
     for strategy in strategies(loss, inference)
 ]
 
@@ -129,7 +129,9 @@ def check_fitted(est):
 def test_fit_improves_on_independent_sites(loss, inference, strategy):
     train, test, independent = problem(inference)
     gradient, iterations = STRATEGIES[strategy]
-    est = GridCRFClassifier(zoo.build(INFERENCE[inference], **iterations), loss, gradient=gradient, tol=1e-3)
+    est = GridCRFClassifier(
+        methods.build(INFERENCE[inference], **iterations), loss, gradient=gradient, tol=1e-3
+    )
     est.set_params(max_iter=6 if calls_inference(LOSSES[loss]()) else 100).fit(*train)
     check_fitted(est)
     assert est.loss_curve_[-1] <= est.loss_curve_[0]
@@ -142,7 +144,7 @@ def test_fit_improves_on_independent_sites(loss, inference, strategy):
 @pytest.mark.parametrize("loss, inference", SUBGRADIENT_FITS)
 def test_subgradient_fit_improves_on_independent_sites(loss, inference):
     train, test, independent = problem(inference)
-    est = GridCRFClassifier(zoo.build(INFERENCE[inference], **TRUNCATED), loss)
+    est = GridCRFClassifier(methods.build(INFERENCE[inference], **TRUNCATED), loss)
     est.set_params(**STEPS["cost" in LOSSES[loss]().get_params()]).fit(*train)
     check_fitted(est)
     check_improves(est, test, independent)

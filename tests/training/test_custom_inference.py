@@ -60,7 +60,7 @@ def test_perturbation_fits_an_inference_without_derivatives(images):
     assert_allclose(est.predict_proba(images[0]), expected.predict_proba(images[0]), atol=1e-3)
 
 
-def test_backprop_refuses_it_and_names_the_gradients_that_work(images):
+def test_backprop_refuses_inferences_without_derivatives(images):
     message = says(
         "UnivariateLogistic", "derivative of mu", "PlainMeanField", "Backprop", "gradient", "'perturbation'"
     )
@@ -73,7 +73,7 @@ def test_backprop_refuses_it_and_names_the_gradients_that_work(images):
     check_inference([("loss", UnivariateLogistic())], PlainMeanField(), Perturbation())
 
 
-def test_losses_without_inference_take_it_with_any_gradient(images):
+def test_losses_without_inference_accept_any_inference_and_gradient(images):
     fits = [
         GridCRFClassifier(inference, "pseudolikelihood", tol=1e-3).fit(*images)
         for inference in (PlainMeanField(), MeanField())

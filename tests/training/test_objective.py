@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from batching import batches_of, lattice_model, objective_of, run_in_order
 from derivatives import check_weight_gradient
+from limits import set_limit
 from messages import says
 from numpy.testing import assert_allclose, assert_array_equal
 
@@ -288,16 +289,16 @@ def test_fits_evaluate_no_weights_twice(evaluated, inference):
 
 def test_restarts_of_lbfgs_evaluate_no_weights_twice(evaluated):
     objective = image_objective(4, (8, 8))
-    asked = []
+    points = []
 
     def misled(w):  # from the fourth point on the gradient points the wrong way, until LBFGS restarts
-        asked.append(w.tobytes())
+        points.append(w.tobytes())
         value, gradient = objective(w)
-        return value, -gradient if 4 <= len(asked) < 40 else gradient
+        return value, -gradient if 4 <= len(points) < 40 else gradient
 
     LBFGS().minimize(misled, zeros(objective), **OPTIONS)
-    assert len(asked) > len(set(asked))  # it does ask again
-    assert set(evaluated.values()) == {1} and len(evaluated) == len(set(asked))
+    assert len(points) > len(set(points))  # some weights are evaluated again
+    assert set(evaluated.values()) == {1} and len(evaluated) == len(set(points))
 
 
 def test_remembered_gradients_are_not_shared():
@@ -341,7 +342,7 @@ def test_number_of_remembered_evaluations_is_bounded(evaluated):
 
 
 def test_at_least_two_evaluations_are_remembered_whatever_their_size(evaluated, monkeypatch):
-    monkeypatch.setattr("skcrf.training.objective._REMEMBERED_BYTES", 0)
+    set_limit(monkeypatch, "bytes of remembered evaluations", 0)
     objective = image_objective(inference=TRW(max_iter=1))
     points = [zeros(objective) + step for step in range(5)]
     for w in [*points, points[4], points[3]]:

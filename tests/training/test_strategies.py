@@ -1,9 +1,10 @@
 """Every loss with every inference and every gradient strategy that supports it."""
 
+import fields
+import methods
 import numpy as np
 import pytest
 import reference
-import zoo
 from derivatives import assert_gradient, numerical_gradient
 from loss_definitions import cases, hidden_share
 from numpy.testing import assert_allclose, assert_array_equal
@@ -24,7 +25,7 @@ def test_every_registered_strategy_is_tested():
 
 
 def some(*titles):
-    return {title: zoo.GRAPHS[title] for title in titles}
+    return {title: fields.GRAPHS[title] for title in titles}
 
 
 # Supported inferences
@@ -34,8 +35,8 @@ def some(*titles):
 @pytest.mark.parametrize("name", STRATEGIES)
 @pytest.mark.parametrize("tol", [0.0, 1e-6])
 def test_unsupported_inferences_raise_an_error(name, inference, tol):
-    inference = zoo.build(INFERENCE[inference], tol=tol)
-    if zoo.claimed(STRATEGIES[name], inference):
+    inference = methods.build(INFERENCE[inference], tol=tol)
+    if methods.supports(STRATEGIES[name], inference):
         assert STRATEGIES[name].wrap(inference).inference_ is inference
     else:
         who = rf"{type(STRATEGIES[name]).__name__}, got {type(inference).__name__}"
@@ -46,7 +47,7 @@ def test_unsupported_inferences_raise_an_error(name, inference, tol):
 def test_strategies_support_all_converged_inferences():
     """Implicit differentiation supports those with a curvature."""
     for cls in INFERENCE.values():
-        inference = zoo.build(cls, tol=1e-6)
+        inference = methods.build(cls, tol=1e-6)
         names = set(wrapped(inference))
         assert names >= {"backprop", "perturbation", "perturbation_4"}
         assert ("implicit" in names) == inference.has_curvature
@@ -65,9 +66,9 @@ def test_curvature_of_inferences_without_one_raises_an_error():
 @pytest.mark.parametrize("loss, cls, graph", cases("cycle_tied", "lattice_2x2"))
 def test_gradient_of_every_loss(loss, cls, graph, seed):
     rng = np.random.default_rng(seed)
-    theta = zoo.normal(graph, 2, rng, strength=0.4)
-    y = zoo.labels(graph, 2, rng, hidden=hidden_share(loss, 0.3))
-    inference = zoo.build(cls, **FIXED_POINT)
+    theta = fields.normal(graph, 2, rng, strength=0.4)
+    y = fields.labels(graph, 2, rng, hidden=hidden_share(loss, 0.3))
+    inference = methods.build(cls, **FIXED_POINT)
     plain = Backprop().wrap(inference)
 
     def value(g, t):
@@ -75,7 +76,7 @@ def test_gradient_of_every_loss(loss, cls, graph, seed):
 
     expected = numerical_gradient(value, graph, theta)
     for name, strategy in wrapped(inference).items():
-        with zoo.case(name):
+        with methods.case(name):
             _, gradient, converged = loss_of(loss)(strategy, graph, theta, y)
             assert converged.all()
             assert_gradient(gradient, expected, **ACCURACY.get(name, EXACT))
@@ -87,12 +88,12 @@ def test_strategies_agree(loss, cls, graph, potentials, seed):
     rng = np.random.default_rng(seed)
     if potentials == "forbidden":
         # Mean field, the second inference of `em`, may not avoid forbidden pairs.
-        make = zoo.forbidden if cls.exact_on and loss != "em" else zoo.forbidden_unary
+        make = fields.forbidden if cls.exact_on and loss != "em" else fields.forbidden_unary
     else:
-        make = zoo.normal
+        make = fields.normal
     theta = make(graph, 3, rng, strength=0.4)
-    y = zoo.possible_labels(graph, theta, rng, hidden=hidden_share(loss, 0.4))
-    inference = zoo.build(cls, **FIXED_POINT)
+    y = fields.possible_labels(graph, theta, rng, hidden=hidden_share(loss, 0.4))
+    inference = methods.build(cls, **FIXED_POINT)
     found = {name: loss_of(loss)(strategy, graph, theta, y) for name, strategy in wrapped(inference).items()}
     value, expected, converged = found.pop("backprop")
     assert converged.all()
@@ -102,12 +103,12 @@ def test_strategies_agree(loss, cls, graph, potentials, seed):
         assert_agree(gradient, expected, err_msg=name)
 
 
-@pytest.mark.parametrize("cls, graph", zoo.askable(zoo.LEARNING, zoo.EVERY))
+@pytest.mark.parametrize("cls, graph", methods.with_graphs(methods.LEARNING, fields.EVERY))
 def test_strategies_agree_on_every_graph(cls, graph, seed):
     rng = np.random.default_rng(seed)
-    theta, given = zoo.normal(graph, 2, rng, strength=0.4), draw(graph, 2, rng)
+    theta, given = fields.normal(graph, 2, rng, strength=0.4), draw(graph, 2, rng)
     answers = {}
-    for name, inference in wrapped(zoo.build(cls, **FIXED_POINT)).items():
+    for name, inference in wrapped(methods.build(cls, **FIXED_POINT)).items():
         beliefs = inference.forward(graph, theta, edges=True)
         assert beliefs.converged.all()
         answers[name] = inference, beliefs
@@ -123,19 +124,20 @@ def test_strategies_agree_on_every_graph(cls, graph, seed):
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.parametrize(
-    "cls, graph", zoo.askable(zoo.LEARNING, some("isolated", "chains", "equal_lattices", "mixed"))
+    "cls, graph",
+    methods.with_graphs(methods.LEARNING, some("isolated", "chains", "equal_lattices", "mixed")),
 )
 def test_batch_equals_its_examples_bit_for_bit(cls, graph, strategy, seed):
     """Also if examples did not converge."""
     rng = np.random.default_rng(seed)
-    theta, given = zoo.normal(graph, 2, rng), draw(graph, 2, rng)
+    theta, given = fields.normal(graph, 2, rng), draw(graph, 2, rng)
     for parameters in ({"max_iter": 50, "tol": 1e-4}, {"max_iter": 3, "tol": 1e-4}):
-        inference = zoo.build(cls, **parameters)
-        if not zoo.claimed(STRATEGIES[strategy], inference):
+        inference = methods.build(cls, **parameters)
+        if not methods.supports(STRATEGIES[strategy], inference):
             continue
         inference = STRATEGIES[strategy].wrap(inference)
         whole = inference.backward(inference.forward(graph, theta, edges=True), **given)
-        for e, (one, potentials) in enumerate(zoo.split(graph, theta)):
+        for e, (one, potentials) in enumerate(fields.split(graph, theta)):
             own = {
                 "d_mu": given["d_mu"][graph.node_example == e],
                 "d_edge_mu": given["d_edge_mu"][graph.edge_example == e],
@@ -146,12 +148,12 @@ def test_batch_equals_its_examples_bit_for_bit(cls, graph, strategy, seed):
             assert_array_equal(alone.tables, whole.tables[graph.table_example == e])
 
 
-@pytest.mark.parametrize("cls, graph", zoo.askable(zoo.LEARNING, zoo.FEW))
+@pytest.mark.parametrize("cls, graph", methods.with_graphs(methods.LEARNING, fields.FEW))
 def test_backward_changes_no_argument(cls, graph, seed):
     rng = np.random.default_rng(seed)
-    theta, given = zoo.normal(graph, 2, rng, strength=0.4), draw(graph, 2, rng)
+    theta, given = fields.normal(graph, 2, rng, strength=0.4), draw(graph, 2, rng)
     before = {name: array.copy() for name, array in given.items()}
-    for inference in wrapped(zoo.build(cls, max_iter=100, tol=1e-6)).values():
+    for inference in wrapped(methods.build(cls, max_iter=100, tol=1e-6)).values():
         beliefs = inference.forward(graph, theta, edges=True)
         mu = beliefs.mu.copy()
         first, second = (inference.backward(beliefs, **given) for _ in range(2))
@@ -167,7 +169,7 @@ def test_backward_changes_no_argument(cls, graph, seed):
 @pytest.mark.parametrize("name", STRATEGIES)
 def test_maxima_are_differentiated_by_the_inference(name, seed):
     rng = np.random.default_rng(seed)
-    theta, given = zoo.normal(graph := zoo.GRAPHS["mixed"], 3, rng), draw(graph, 3, rng)
+    theta, given = fields.normal(graph := fields.GRAPHS["mixed"], 3, rng), draw(graph, 3, rng)
     plain, inference = BP(tol=1e-6, max_iter=50), STRATEGIES[name].wrap(BP(tol=1e-6, max_iter=50))
     found = inference.backward(inference.forward(graph, theta, tau=0.0), **given)
     expected = plain.backward(plain.forward(graph, theta, tau=0.0), **given)
@@ -178,7 +180,7 @@ def test_maxima_are_differentiated_by_the_inference(name, seed):
 @pytest.mark.parametrize("name", STRATEGIES)
 def test_derivatives_of_edge_marginals_need_edges(name, seed):
     rng = np.random.default_rng(seed)
-    theta, given = zoo.normal(graph := zoo.SINGLES["cycle"], 2, rng), draw(graph, 2, rng)
+    theta, given = fields.normal(graph := fields.SINGLES["cycle"], 2, rng), draw(graph, 2, rng)
     inference = STRATEGIES[name].wrap(TRW(tol=1e-6, max_iter=500))
     beliefs = inference.forward(graph, theta)
     assert beliefs.edge_mu is None
@@ -188,11 +190,11 @@ def test_derivatives_of_edge_marginals_need_edges(name, seed):
             inference.backward(beliefs, d_edge_mu=given["d_edge_mu"])
 
 
-@pytest.mark.parametrize("cls", [cls for cls in zoo.LEARNING.values() if "tol" in cls().get_params()])
+@pytest.mark.parametrize("cls", [cls for cls in methods.LEARNING.values() if "tol" in cls().get_params()])
 def test_cliques_are_independent_without_convergence(cls, seed):
     rng = np.random.default_rng(seed)
-    graph = pack([zoo.SINGLES["pair"], zoo.SINGLES["lattice_2x3"]])
-    theta, given = zoo.attractive(graph, 2, rng, strength=3.0), draw(graph, 2, rng)
+    graph = pack([fields.SINGLES["pair"], fields.SINGLES["lattice_2x3"]])
+    theta, given = fields.attractive(graph, 2, rng, strength=3.0), draw(graph, 2, rng)
     found = {}
     for name, inference in wrapped(cls(max_iter=3, tol=1e-13)).items():
         if name != "backprop":
@@ -209,8 +211,8 @@ def test_cliques_are_independent_without_convergence(cls, seed):
 
 def test_strategies_agree_for_exact_inference_on_forests(seed):
     rng = np.random.default_rng(seed)
-    graph = zoo.GRAPHS["packed_twice"]
-    theta, given = zoo.normal(graph, 3, rng), draw(graph, 3, rng)
+    graph = fields.GRAPHS["packed_twice"]
+    theta, given = fields.normal(graph, 3, rng), draw(graph, 3, rng)
     found = {}
     for name, inference in wrapped(INFERENCE["tree"]()).items():
         beliefs = inference.forward(graph, theta, edges=True)

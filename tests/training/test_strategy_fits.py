@@ -2,9 +2,9 @@
 
 import tracemalloc
 
+import fields
 import numpy as np
 import pytest
-import zoo
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
 from strategies import STRATEGIES
@@ -23,7 +23,7 @@ from skcrf.inference import BP, INFERENCE, TRW, MeanField
 def test_memory_does_not_grow_with_iterations(cls, name):
     """No tape is kept at a fixed point; with a tape, memory grows."""
     graph = lattice(40, 40)
-    theta = zoo.attractive(graph, 3, np.random.default_rng(0), strength=0.5)
+    theta = fields.attractive(graph, 3, np.random.default_rng(0), strength=0.5)
     d_mu = np.ones_like(theta.unary) * [1.0, 2.0, 3.0]
 
     def peak(strategy, tol):

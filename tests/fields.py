@@ -1,24 +1,10 @@
-"""A collection of small graphs, and random potentials for them."""
-
-from contextlib import contextmanager
+"""Small random fields: graphs, and random potentials and labels for them."""
 
 import numpy as np
-import pytest
 from numba import config
 from reference import best_configurations, is_forest, links, table_of
 
 from skcrf.graph import FactorGraph, Potentials, chain, from_edges, from_factors, isolated, lattice, pack
-from skcrf.inference import INFERENCE
-
-#: Methods that differentiate marginals, without those that only change the defaults of another.
-LEARNING = {
-    name: cls
-    for name, cls in INFERENCE.items()
-    if "mu" in cls.differentiates and not issubclass(cls.__base__, tuple(INFERENCE.values()))
-}
-#: Methods that differentiate log_z, which may be a score.
-SCORING = {name: cls for name, cls in INFERENCE.items() if "log_z" in cls.differentiates}
-MAXIMISING = {name: cls for name, cls in INFERENCE.items() if "max" in cls.tasks}
 
 #: Graphs of one example, small enough for enumeration.
 SINGLES = {
@@ -199,14 +185,6 @@ def possible_labels(graph, theta, rng, *, hidden=0.0):
     return np.where(rng.random(graph.n_nodes) < hidden, -1, y)
 
 
-def asked(cls, graphs):
-    """Select the graphs that a method supports."""
-    graphs = {title: graph for title, graph in graphs.items() if graph.layout in cls.layouts}
-    if "max_iter" in cls().get_params() or cls.exact_on != "forest":
-        return graphs
-    return {title: graph for title, graph in graphs.items() if is_forest(graph)}
-
-
 def with_states(graphs, *counts):
     """List title, graph and number of states, for each of the counts unless the graph has its own."""
     return [
@@ -214,39 +192,6 @@ def with_states(graphs, *counts):
         for title, graph in graphs.items()
         for n_states in ([int(graph.cards.max())] if isinstance(graph, FactorGraph) else counts)
     ]
-
-
-def askable(methods, graphs):
-    """Pair every method with every graph that it supports, for `pytest.mark.parametrize`."""
-    return [
-        pytest.param(cls, graph, id=f"{name}-{title}")
-        for name, cls in methods.items()
-        for title, graph in asked(cls, graphs).items()
-    ]
-
-
-@contextmanager
-def case(*words):
-    """Add the name of the case to an exception, in a test of many cases."""
-    try:
-        yield
-    except Exception as error:
-        error.add_note(f"In the case of {', '.join(map(str, words))}.")
-        raise
-
-
-def build(cls, **parameters):
-    """Make an instance of a class with the given parameters, ignoring those that it does not have."""
-    return cls(**{name: value for name, value in parameters.items() if name in cls().get_params()})
-
-
-def claimed(strategy, inference, layout="pairwise"):
-    """Tell whether a gradient strategy, or its class, claims to differentiate an inference."""
-    if layout not in strategy.layouts:
-        return False
-    if inference.tol == 0 and not strategy.takes_truncated:
-        return False
-    return inference.has_curvature or not strategy.needs_curvature
 
 
 def split(graph, theta):
