@@ -387,8 +387,8 @@ class BaseInference(BaseEstimator, ABC):
         if layout not in self.layouts:
             able = self._names_of(lambda method: layout in method.layouts)
             raise ValueError(
-                f"graph must have one of the layouts {sorted(self.layouts)} for {type(self).__name__}, got "
-                f"{layout!r}. Use one of {able}."
+                f"graph must have the layout {' or '.join(map(repr, sorted(self.layouts)))} for "
+                f"{type(self).__name__}, got {layout!r}. Use one of {able}."
             )
 
     def _names_of(self, condition):

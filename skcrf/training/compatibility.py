@@ -23,8 +23,8 @@ def calls_inference(loss):
 def is_smooth(loss, inference, is_linear=True):
     """Return whether a loss is smooth with an inference.
 
-    With a MAP solver, which cannot sum, a loss that is smooth otherwise is piecewise linear in potentials, and
-    in weights if potentials are linear in them.
+    With a MAP solver, which cannot sum, a loss that is smooth otherwise is piecewise linear in potentials,
+    and so in the weights of a linear model.
     """
     maximises = is_linear and calls_inference(loss) and "sum" not in inference.tasks
     return loss.is_smooth and not maximises

@@ -92,7 +92,9 @@ def test_invalid_hidden_variables_raise_an_error(latent):
         est.fit([(*X[0][:2], np.ones((2, 1)), np.ones(3))], Y[:1])
     with pytest.raises(ValueError, match="must have no hidden labels for Hinge"):
         est.set_params(loss="hinge").fit(X, Y)
-    with pytest.raises(ValueError, match=r"decoding='marginal_map' needs .*sum over others, got Tree"):
+    with pytest.raises(
+        ValueError, match=r"inference must .*sum over others for decoding='marginal_map', got Tree"
+    ):
         GraphCRFClassifier("tree", decoding="marginal_map").fit(X, Y)
     with pytest.raises(ValueError, match="'decoding' parameter") as error:
         GraphCRFClassifier("exact", decoding="nonsense").fit(X, Y)

@@ -38,7 +38,7 @@ def test_losses_learn_with_every_inference_that_supports_them(loss, name):
 def test_beliefs_from_samples_are_not_differentiated(loss, gradient):
     est = ChainCRFClassifier("gibbs", loss, gradient=gradient)
     with pytest.raises(
-        ValueError, match=r"asked for by loss, needs .* a derivative of (mu|log_z), got Gibbs"
+        ValueError, match=r"inference must have .*a derivative of (mu|log_z) for .*, got Gibbs"
     ):
         est.fit(*chains())
 
