@@ -48,7 +48,10 @@ def colour_images(file, is_train, n_train, n_test):
         images, labels, sizes, train = data["images"], data["labels"], data["sizes"], is_train(data)
     chosen = [np.flatnonzero(train)[:n_train], np.flatnonzero(~train)[:n_test]]
     X = [[images[i, : sizes[i][0] : 2, : sizes[i][1] : 2] / 255.0 for i in part] for part in chosen]
-    Y = [[np.ma.masked_less(labels[i, : sizes[i][0] : 2, : sizes[i][1] : 2], 0) for i in part] for part in chosen]
+    Y = [
+        [np.ma.masked_less(labels[i, : sizes[i][0] : 2, : sizes[i][1] : 2], 0) for i in part]
+        for part in chosen
+    ]
     features = make_pipeline(FourierFeatures(), PixelWise(StandardScaler())).fit(X[0])
     return [(features.transform(x), y) for x, y in zip(X, Y, strict=True)]
 
@@ -108,7 +111,9 @@ def run(train, test, rho, iterations, memory, steps):
 
 def main():
     """Run all settings and print a table per set."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--data", type=Path, required=True, help="folder of the data sets")
     parser.add_argument("--quick", action="store_true", help="fewer images and settings")
     parser.add_argument("--steps", type=int, default=60, help="iterations of L-BFGS")
@@ -117,7 +122,9 @@ def main():
     memories = (10,) if args.quick else (5, 10, 20)
     for name, (train, test) in load(args.data, args.quick).items():
         curves = {
-            (rho, iterations, memory): run(*(train, test), RHO[rho], ITERATIONS[iterations], memory, args.steps)
+            (rho, iterations, memory): run(
+                *(train, test), RHO[rho], ITERATIONS[iterations], memory, args.steps
+            )
             for rho, iterations, memory in itertools.product(RHO, ITERATIONS, memories)
         }
         goal = 1.02 * min(errors.min() for _, errors in curves.values())

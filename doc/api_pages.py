@@ -107,7 +107,7 @@ def _losses(folder):
             ", ".join(sorted(cls.needs)) or "–",
             {"any": "any", "pairwise": "with edges", "lattice": "lattices"}[cls.graphs],
             "yes" if cls().is_smooth else "–",
-            "yes" if cls.site_weighted else "–",
+            "yes" if cls().site_weighted else "–",
             f"``{default_optimizer(cls(), TRW())!r}``",
         )
         for name, cls in LOSSES.items()

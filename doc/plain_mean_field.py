@@ -10,9 +10,6 @@ from skcrf.inference import BaseInference, Beliefs
 class PlainMeanField(BaseInference):
     """Mean field by damped parallel updates, without derivatives."""
 
-    bound = "lower"  # log_z is a lower bound of the log-partition function
-    differentiates = frozenset()  # backward is not implemented
-
     def __init__(self, max_iter=500, tol=1e-6):
         self.max_iter = max_iter
         self.tol = tol
@@ -40,13 +37,11 @@ class PlainMeanField(BaseInference):
         converged = ~active | (self.tol == 0)
         return Beliefs(mu, edge_mu if edges else None, log_z, n_iter, converged, state=(graph, edge_mu))
 
-    def backward(self, beliefs, d_mu=None, d_edge_mu=None, d_log_z=None):
-        raise NotImplementedError("PlainMeanField has no derivative; use gradient='perturbation'.")
-
 
 class MeanFieldWithBackward(PlainMeanField):
     """The same with the derivative of log_z, which at a fixed point is given by the marginals."""
 
+    bound = "lower"  # log_z is a lower bound of the log-partition function
     differentiates = frozenset({"log_z"})
 
     def backward(self, beliefs, d_mu=None, d_edge_mu=None, d_log_z=None):

@@ -44,6 +44,11 @@ def resolve(registry, choice, *, name):
     return component
 
 
+def names_of(registry, condition):
+    """List the names of the components that meet a condition with their default parameters."""
+    return sorted(name for name, component in registry.items() if condition(component()))
+
+
 @contextmanager
 def restore_on_error(estimator):
     """Restore all attributes of an estimator if an error is raised; yield the attributes from before."""

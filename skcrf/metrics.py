@@ -9,7 +9,7 @@ from sklearn.metrics import accuracy_score, jaccard_score
 from sklearn.metrics._scorer import _BaseScorer
 from sklearn.pipeline import Pipeline
 
-from skcrf.data import Labels, check_weights, sorted_classes
+from skcrf.data import Labels, as_images, check_weights, sorted_classes
 
 __all__ = [
     "SCORERS",
@@ -190,7 +190,7 @@ def log_loss(Y_true, Y_proba, *, classes, missing_label=None, sample_weight=None
     """
     classes = check_classes(classes)
     shapes = _label_shapes(Y_true, "Y_true")
-    true = Labels(Y_true, shapes, missing_label=missing_label, name="Y_true").encode(classes)
+    true = check_labels(Y_true, shapes, classes, missing_label=missing_label, name="Y_true")
     if len(Y_proba) != len(shapes):
         raise ValueError(f"Y_proba must have {len(shapes)} examples, as Y_true has, got {len(Y_proba)}.")
     is_table = shapes[0] == ()
@@ -281,6 +281,16 @@ def check_classes(classes):
     if not np.array_equal(classes, np.unique(classes)):
         raise ValueError(f"classes must be sorted and distinct, got {list(classes)}.")
     return classes
+
+
+def check_labels(Y, shapes, classes, *, missing_label=None, name="Y"):
+    """Check labels of given shapes, and return the indices of their classes, -1 where hidden."""
+    return Labels(Y, shapes, missing_label=missing_label, name=name).encode(classes)
+
+
+def check_images(X):
+    """Check images, and return them as arrays of shape (height, width, n_features)."""
+    return as_images(X)
 
 
 def check_proba(proba, shape, name):

@@ -7,8 +7,7 @@ import numpy as np
 from sklearn.utils._optional_dependencies import check_matplotlib_support
 from sklearn.utils.validation import check_is_fitted
 
-from skcrf.data import Labels, as_images
-from skcrf.metrics import check_classes, check_proba, final_estimator
+from skcrf.metrics import check_classes, check_images, check_labels, check_proba, final_estimator
 
 # The palette of Okabe and Ito, safe for colour-blind readers, with the most distinct colours first.
 _PALETTE = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#000000")
@@ -139,7 +138,7 @@ class MarginalsDisplay:
         check_matplotlib_support(f"{cls.__name__}.from_predictions")
         if n_images < 1:
             raise ValueError(f"n_images must be at least 1, got {n_images}.")
-        images = as_images(X[:n_images])
+        images = check_images(X[:n_images])
         shapes = [image.shape[:2] for image in images]
         classes = np.arange(np.shape(Y_proba[0])[-1]) if classes is None else check_classes(classes)
         if len(Y_proba[:n_images]) != len(images):
@@ -150,10 +149,10 @@ class MarginalsDisplay:
         ]
         predicted = [p.argmax(axis=2) for p in proba]
         if Y_pred is not None:
-            predicted = Labels(Y_pred[:n_images], shapes, name="Y_pred").encode(classes)
+            predicted = check_labels(Y_pred[:n_images], shapes, classes, name="Y_pred")
         labels = None
         if Y is not None:
-            labels = Labels(Y[:n_images], shapes, missing_label=missing_label).encode(classes)
+            labels = check_labels(Y[:n_images], shapes, classes, missing_label=missing_label)
         if target is not None:
             if target not in classes:
                 raise ValueError(f"target must be one of the classes {list(classes)}, got {target!r}.")

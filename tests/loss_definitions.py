@@ -42,7 +42,7 @@ def able(loss, cls):
 
 def hidden_share(loss, hidden):
     """Return the share of hidden labels, 0 for losses that do not support them."""
-    return hidden if LOSSES[loss].takes_hidden_labels else 0.0
+    return hidden if LOSSES[loss]().takes_hidden_labels else 0.0
 
 
 def cases(*titles):

@@ -66,7 +66,8 @@ class GraphReader(BaseReader):
         nodes, edges, *others = example
         has_hidden = len(others) > 0 and _is_boolean(others[-1])
         if len(others) == 2 and not has_hidden:
-            raise TypeError(f"{name}[3] is not an array of booleans, but {self.advice}")
+            found = type(others[-1]).__name__
+            raise TypeError(f"{name}[3] must be an array of booleans, got {found}: {self.advice}")
         hidden = others.pop() if has_hidden else None
         rows = as_rows(nodes, f"{name}[0]", self.n_features, self.as_in)
         edges = as_edges(edges, rows.shape[0], f"{name}[1]")
@@ -88,14 +89,14 @@ class GraphReader(BaseReader):
         if has_parts(example) and has_axes(example[0]):
             return
         if has_axes(example):
-            found = f"{name} has shape {np.shape(example)}"
+            problem = f"{name} must be a tuple, got shape {np.shape(example)}"
         elif not has_parts(example):
             length = f" of {len(example)}" if isinstance(example, (tuple, list)) else ""
-            found = f"{name} is {type(example).__name__}{length}"
+            problem = f"{name} must be a tuple of 2 to 4 parts, got {type(example).__name__}{length}"
         else:
             nodes = as_numbers(example[0], f"{name}[0]")
-            found = f"{name}[0] has shape {nodes.shape}, expected node features (n_nodes, n_features)"
-        raise TypeError(f"{found}, but {self.advice}")
+            problem = f"{name}[0] must have shape (n_nodes, n_features), got shape {nodes.shape}"
+        raise TypeError(f"{problem}: {self.advice}")
 
     def _check_edges(self, edges, n_nodes, name):
         """Raise an error if edges are not allowed together: here self-loops and repeated edges."""

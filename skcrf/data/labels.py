@@ -52,7 +52,7 @@ class Labels:
         elif not hasattr(Y, "__len__") or isinstance(Y, (str, bytes)):
             raise TypeError(f"{name} must be a sequence of arrays of labels, got {type(Y).__name__}.")
         if len(Y) != len(shapes):
-            raise ValueError(f"{name} holds {len(Y)} examples, but X holds {len(shapes)}.")
+            raise ValueError(f"{name} must hold {len(shapes)} examples, as X does, got {len(Y)}.")
         self.values, self.hidden, self._counts = [], [], []
         self.source = Source(Y, name) if self.is_lazy else None
         loaded = prefetched(self.source.__getitem__, range(len(Y))) if self.is_lazy else Y
@@ -209,7 +209,7 @@ def sorted_classes(found, *, name):
         check_classification_targets(np.tile(classes, 3))  # many labels that occur once look continuous
     except ValueError as error:
         some = ", ".join(map(repr, classes[:3].tolist()))
-        raise ValueError(f"{name} has labels such as {some}. {error}") from error
+        raise ValueError(f"{name} must hold class labels, got labels such as {some}. {error}") from error
     return classes
 
 

@@ -73,16 +73,18 @@ class BaseReader(ABC):
             isinstance(X, (list, tuple)) or (isinstance(X, np.ndarray) and X.dtype == object and X.ndim == 1)
         ):
             return  # scikit-learn explains the problem
-        shape = None
+        expected, shape = f"X must be a table or hold {self.many}", None
         for i, item in enumerate(X):
             if _has_words(item):
-                raise TypeError(f"X[{i}] is {_shorten(item)}, but {self.advice}")
+                raise TypeError(f"{expected}, got {_shorten(item)} in X[{i}]: {self.advice}")
             try:
                 found = np.shape(item)
             except ValueError as error:
-                raise ValueError(f"X[{i}] is not an array of numbers, but {self.advice}") from error
+                raise ValueError(f"{expected}, got a ragged list in X[{i}]: {self.advice}") from error
             if shape is not None and found != shape:
-                raise ValueError(f"X[{i}] has shape {found}, but X[0] has shape {shape}: {self.advice}")
+                raise ValueError(
+                    f"{expected}, got shape {found} in X[{i}] and shape {shape} in X[0]: {self.advice}"
+                )
             shape = found
 
 
@@ -180,7 +182,7 @@ def _float_type(dtype):
 def as_numbers(example, name):
     """Return an array of real numbers of any shape, or raise an error that names it."""
     if np.ma.is_masked(example):
-        raise ValueError(f"{name} must not be masked: masks hide labels, features must all be present.")
+        raise ValueError(f"{name} must not be masked, got masked features. Masks hide labels only.")
     try:
         array = np.asarray(example)
     except ValueError as error:

@@ -67,7 +67,7 @@ class LazyImages(Sequence):
         try:
             return self.loader(path)
         except IndexError as error:  # would silently end a loop over the images
-            raise RuntimeError(f"the loader failed on {path!r}: IndexError: {error}") from error
+            raise RuntimeError(f"The loader failed on {path!r}: IndexError: {error}") from error
 
     def __array__(self, dtype=None, copy=None):
         # scikit-learn's searches inspect the type of labels, which must not load them.

@@ -32,17 +32,19 @@ from skcrf.gradients import GRADIENTS, BaseGradient
 from skcrf.inference import INFERENCE, BaseInference
 from skcrf.losses import LOSSES, BaseLoss
 from skcrf.models import PairwiseModel
-from skcrf.optimizers import OPTIMIZERS, SCHEDULES, BaseOptimizer, BaseSchedule, StepOptimizer
+from skcrf.optimizers import OPTIMIZERS, SCHEDULES, BaseOptimizer, BaseSchedule
 from skcrf.parallel import workers
 from skcrf.training import (
     STARTS,
     Monitor,
     Objective,
+    calls_inference,
     check_class_weight,
     check_inference,
     choose_decoding,
     default_optimizer,
     fitted_attributes,
+    missing_epochs,
     run_stages,
     start_from_estimator,
     warn_inference,
@@ -55,11 +57,9 @@ _AUTO = ("optimizer", "auto")
 
 
 def _is_incremental(estimator):
-    optimizer = estimator.optimizer
-    cls = OPTIMIZERS.get(optimizer) if isinstance(optimizer, str) else type(optimizer)
-    if cls is None or not issubclass(cls, StepOptimizer):
-        able = sorted(name for name, one in OPTIMIZERS.items() if issubclass(one, StepOptimizer))
-        raise AttributeError(f"partial_fit needs optimizer to be one of {able}, got {optimizer!r}.")
+    problem = missing_epochs(estimator.optimizer)
+    if problem is not None:
+        raise AttributeError(problem)
     return True
 
 
@@ -405,7 +405,7 @@ class BaseFieldClassifier(PredictionMixin, ClassifierMixin, CallbackSupportMixin
 
     def _objective(self, batches, run):
         # Wrap the inference only if a loss calls it: a strategy that does not fit it has nothing to refuse.
-        infers = any(loss.needs or loss.tasks for _, loss in self._losses())
+        infers = any(calls_inference(loss) for _, loss in self._losses())
         return Objective(
             batches,
             self._model(),

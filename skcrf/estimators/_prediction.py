@@ -182,9 +182,9 @@ class PredictionMixin:
         """
         check_is_fitted(self)
         other = copy(self)
-        for name, component in self.get_params(deep=False).items():
-            if name != "init" and hasattr(component, "get_params"):
-                setattr(other, name, clone(component))  # later changes must not reach both copies
+        params = self.get_params(deep=False)
+        for name in self._components:
+            setattr(other, name, clone(params[name], safe=False))  # later changes must not reach both copies
         vars(other).pop("_partial_fit_state", None)
         other.inference = inference
         other._validate_params()

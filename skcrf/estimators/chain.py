@@ -86,7 +86,7 @@ class ChainCRFClassifier(BaseFieldClassifier):
     n_features_in_ : int
         Number of features of an item.
     vectorizer_ : DictVectorizer or None
-        What makes numbers of dictionaries, and knows the names of the features; None where X is arrays.
+        Vectorizer of dictionaries of features; None where X is arrays.
     coef_ : ndarray of shape (n_classes, n_features_in_)
         Weights of the features of items.
     intercept_ : ndarray of shape (n_classes,)

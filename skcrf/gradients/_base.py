@@ -5,6 +5,7 @@ from operator import attrgetter
 
 from sklearn.base import clone
 
+from skcrf._registry import names_of
 from skcrf.inference import BaseInference
 
 
@@ -75,13 +76,13 @@ class BaseGradient(BaseInference):
             A clone of this strategy that holds the inference.
         """
         if inference.tol == 0 and not self.takes_truncated:
-            able = self._methods_with(lambda strategy: strategy.takes_truncated)
+            able = self._names_of(lambda strategy: strategy.takes_truncated)
             raise ValueError(
                 f"inference must converge for {type(self).__name__}, got {type(inference).__name__} with "
                 f"tol=0. Set its tol above 0 or use one of the gradients {able}."
             )
         if self.needs_curvature and not inference.has_curvature:
-            able = self._methods_with(lambda strategy: not strategy.needs_curvature)
+            able = self._names_of(lambda strategy: not strategy.needs_curvature)
             raise ValueError(
                 f"inference must have a curvature for {type(self).__name__}, got {type(inference).__name__}, "
                 f"which has none. Use one of the gradients {able}."
@@ -108,10 +109,10 @@ class BaseGradient(BaseInference):
     def statistics(self, graph, beliefs):
         return self.inference_.statistics(graph, beliefs)
 
-    def _methods_with(self, claim):
+    def _names_of(self, condition):
         from skcrf.gradients import GRADIENTS  # not complete while this module is imported
 
-        return [name for name, strategy in GRADIENTS.items() if claim(strategy)]
+        return names_of(GRADIENTS, condition)
 
     @abstractmethod
     def backward(self, beliefs, d_mu=None, d_edge_mu=None, d_log_z=None):

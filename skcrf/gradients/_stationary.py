@@ -96,13 +96,16 @@ class StationaryGradient(BaseGradient):
         if d_edge_mu is not None:
             d_edge_mu = kernel_array(d_edge_mu)
             if found.edge_mu is None:
-                raise RuntimeError("Derivatives with respect to edge_mu need forward(edges=True).")
+                raise RuntimeError(
+                    "forward must return edge_mu for its derivative, got None. Use forward(edges=True)."
+                )
         moved = max_abs_by_example(graph, d_mu, d_edge_mu) > 0
         if inferred.task != "sum":
             if inferred.task != "max" and moved.any():
                 raise NotImplementedError(
-                    f"{type(self).__name__} differentiates log_z only for the task {inferred.task!r} of "
-                    f"{type(self.inference_).__name__}."
+                    f"d_mu and d_edge_mu must be 0 for the task {inferred.task!r} of "
+                    f"{type(self.inference_).__name__}, got other values. {type(self).__name__} "
+                    "differentiates only log_z there."
                 )
             return d_theta
         responses = []

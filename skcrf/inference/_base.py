@@ -7,6 +7,7 @@ import numpy as np
 from sklearn.base import BaseEstimator
 
 from skcrf._numerics import kernel_array
+from skcrf._registry import names_of
 from skcrf.graph import ImpossibleError, Potentials, sum_by_table
 
 
@@ -150,7 +151,8 @@ class BaseInference(BaseEstimator, ABC):
       for 0 if the method cannot sum.
     - Where temperatures differ, nodes of higher ones are eliminated first: sums are inside of maxima.
 
-    The class attributes are claims, and the test suite checks them for every class.
+    A subclass implements `forward`, and `backward` if it has a derivative. It sets the class attributes that
+    differ from the defaults; the test suite checks these claims for every class.
     """
 
     _parameter_constraints = {}
@@ -163,15 +165,17 @@ class BaseInference(BaseEstimator, ABC):
     exact_on = None
     #: Side on which `log_z` bounds the log-partition function at convergence: None, "upper" or "lower".
     bound = None
-    #: Fields of `Beliefs` that `backward` differentiates correctly: a subset of {"mu", "log_z"}.
+    #: Fields of `Beliefs` that `backward` differentiates correctly: a subset of {"mu", "log_z"}; empty for
+    #: methods without `backward`.
     differentiates = frozenset({"mu", "log_z"})
-    #: Whether the iterations reach the same fixed point from everywhere, so that `forward` uses `start`.
-    resumes = False
-    #: Whether beliefs are estimated from samples, so that differences of them are not derivatives.
-    is_random = False
     #: Tolerance: None for methods that do not iterate, 0 for exactly `max_iter` iterations, above 0 for
     #: convergence. Methods that iterate have the parameters `max_iter` and `tol`.
     tol = None
+
+    def __init_subclass__(cls, **options):
+        super().__init_subclass__(**options)
+        if cls.backward is BaseInference.backward:
+            cls.differentiates = frozenset()
 
     @abstractmethod
     def forward(self, graph, theta, tau=None, *, edges=False, tape=False, start=None, inner=None):
@@ -192,7 +196,7 @@ class BaseInference(BaseEstimator, ABC):
             the bytes of the tape, and `backward` repeats the iterations that do not fit. Methods that need no
             tape ignore it.
         start : object, default=None
-            Where to start the iterations, made by `start_of`. Methods that do not claim `resumes` ignore it.
+            Where to start the iterations, made by `start_of`. Methods that do not resume ignore it.
         inner : ndarray of shape (n_nodes,), default=None
             Which nodes to eliminate before all others. Methods without the task "tempered" ignore it.
 
@@ -202,7 +206,6 @@ class BaseInference(BaseEstimator, ABC):
             The result.
         """
 
-    @abstractmethod
     def backward(self, beliefs, d_mu=None, d_edge_mu=None, d_log_z=None):
         """Compute the vector-Jacobian product of `forward`.
 
@@ -222,6 +225,24 @@ class BaseInference(BaseEstimator, ABC):
         d_theta : Potentials
             Derivative of that value with respect to theta.
         """
+        able = inference_names(lambda method: "mu" in method.differentiates)
+        raise ValueError(
+            f"inference must have a derivative, got {type(self).__name__} without backward. "
+            f"Use one of {able}, or a gradient that calls only forward."
+        )
+
+    @property
+    def resumes(self):
+        """Whether iterations reach the same fixed point from everywhere, so that `forward` uses `start`."""
+        return False
+
+    @property
+    def is_random(self):
+        """Whether marginals are estimated from samples, so that differences of them are not derivatives.
+
+        By default these are the methods that sum and have a `random_state`.
+        """
+        return "sum" in self.tasks and "random_state" in self.get_params(deep=False)
 
     def statistics(self, graph, beliefs):
         """Compute the expected statistics: the marginals by which the entries of theta are multiplied.
@@ -348,10 +369,10 @@ class BaseInference(BaseEstimator, ABC):
         if not np.isin(tau, (0.0, 1.0)).all():
             task = "tempered"
         if task not in self.tasks:
-            able = self._methods_with(lambda method: task in method.tasks)
+            able = self._names_of(lambda method: task in method.tasks)
             raise ValueError(
                 f"tau must ask {type(self).__name__} for one of the tasks {sorted(self.tasks)}, got the task "
-                f"{task!r}. Use {_words(able)}."
+                f"{task!r}. Use one of {able}."
             )
         return task, tau
 
@@ -364,18 +385,19 @@ class BaseInference(BaseEstimator, ABC):
             Layout.
         """
         if layout not in self.layouts:
-            able = self._methods_with(lambda method: layout in method.layouts)
+            able = self._names_of(lambda method: layout in method.layouts)
             raise ValueError(
-                f"graph must have the layout {_words(self.layouts)} for {type(self).__name__}, got "
-                f"{layout!r}. Use {_words(able)}."
+                f"graph must have the layout {' or '.join(map(repr, sorted(self.layouts)))} for "
+                f"{type(self).__name__}, got {layout!r}. Use one of {able}."
             )
 
-    def _methods_with(self, claim):
-        """List the names of the methods that make a claim."""
-        from skcrf.inference import INFERENCE  # imported late: it imports all methods
-
-        return [name for name, method in INFERENCE.items() if claim(method)]
+    def _names_of(self, condition):
+        """List the names of the methods that could replace this one and meet a condition."""
+        return inference_names(condition)
 
 
-def _words(names):
-    return " or ".join(repr(name) for name in sorted(names))
+def inference_names(condition):
+    """List the names of the methods in `INFERENCE` that meet a condition."""
+    from skcrf.inference import INFERENCE  # not complete while this module is imported
+
+    return names_of(INFERENCE, condition)

@@ -317,7 +317,7 @@ def pull_back(beliefs, d_mu=None, d_edge_mu=None, d_log_z=None, *, exact=False):
     Parameters
     ----------
     beliefs : Beliefs
-        What `infer` returned.
+        Result of `infer`.
     d_mu, d_edge_mu, d_log_z : ndarray, default=None
         As for `BaseInference.backward`, of any dtype.
     exact : bool, default=False

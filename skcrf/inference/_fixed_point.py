@@ -185,7 +185,9 @@ def reverse(step_vjp, trace, d_state, row_ptr, *, tol, max_terms):
         for before, after, active in trace.tape.reversed(trace.state):
             step_vjp(before, after, active, d_state)
     elif tol == 0:
-        raise RuntimeError("backward needs a tape where tol=0. Use forward(tape=True).")
+        raise RuntimeError(
+            "forward must record a tape for backward with tol=0, got none. Use forward(tape=True)."
+        )
     else:
         _reverse_fixed_point(step_vjp, trace, d_state, row_ptr, tol, max_terms)
 

@@ -8,7 +8,7 @@ from sklearn.utils._param_validation import Interval
 
 from skcrf._numerics import vector_exp, vector_kernel
 from skcrf.graph import canonical, clamp
-from skcrf.inference._base import BaseInference, check_numbers, check_possible
+from skcrf.inference._base import BaseInference, check_numbers, check_possible, inference_names
 from skcrf.inference._curvature import LocalCurvature
 from skcrf.inference._engine import (
     Engine,
@@ -141,9 +141,10 @@ class MessagePassing(BaseInference):
         try:
             beliefs = self.forward(graph, clamp(theta, chosen), 1.0, **asked)
         except ValueError as error:
+            able = inference_names(lambda method: method.exact_on == "any")
             raise ValueError(
                 f"The configuration decoded by {type(self).__name__} has probability zero. Increase max_iter "
-                f"or use inference='exact'. ({error})"
+                f"or use one of the exact inferences {able}. ({error})"
             ) from error
         return beliefs._replace(n_iter=beliefs.n_iter + n_iter, converged=beliefs.converged & converged)
 
@@ -173,7 +174,7 @@ class MessagePassing(BaseInference):
 
 
 def _check_nodeless_factors(graph, theta):
-    """Refuse factors without a node that forbid their example: no message tells of them."""
+    """Raise ImpossibleError for factors without nodes that forbid their example: they send no messages."""
     if graph.layout == "factor":
         nodeless = np.flatnonzero(np.diff(graph.scope_ptr) == 0)
         impossible = nodeless[theta.tables[graph.entry_ptr[graph.edge_table[nodeless]]] == -np.inf]

@@ -15,6 +15,7 @@ from skcrf.inference._base import (
     check_numbers,
     check_possible,
     elimination_groups,
+    inference_names,
 )
 from skcrf.inference._engine import as_factor_problem
 from skcrf.inference._junction.propagate import Offsets, pass_messages, pass_messages_vjp
@@ -128,10 +129,11 @@ class Exact(BaseInference):
             tree, cost = junction_tree(structure, float(self.max_memory))
             if tree is None:
                 least = "" if cost.is_whole else "at least "
+                able = inference_names(lambda one: one.tol is not None and {"sum", "max"} <= one.tasks)
                 raise ExampleError(
-                    f"Exact inference on {{example}} needs {least}{cost.n_bytes:.4g} bytes (induced width of "
-                    f"{least}{cost.width}, 2**{cost.log2_largest:.4g} entries in the largest table), more "
-                    f"than max_memory={self.max_memory:.4g}. Increase max_memory, or use 'bp' or 'trw'.",
+                    f"max_memory must be {least}{cost.n_bytes:.4g} bytes for Exact on {{example}}, got "
+                    f"{self.max_memory:.4g}: the induced width is {least}{cost.width}, and the largest table "
+                    f"has 2**{cost.log2_largest:.4g} entries. Increase max_memory, or use one of {able}.",
                     examples[0],
                 )
             trees.append((tree, np.array(examples)))

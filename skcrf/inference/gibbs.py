@@ -7,7 +7,7 @@ import numpy as np
 from sklearn.utils._param_validation import Interval
 
 from skcrf._numerics import kernel
-from skcrf.inference._base import BaseInference, Beliefs, Deferred
+from skcrf.inference._base import BaseInference, Beliefs, Deferred, inference_names
 from skcrf.inference._map_solver import FORBIDDEN, finite_tables
 from skcrf.inference._random import (
     conditional_arrays,
@@ -75,9 +75,6 @@ class Gibbs(BaseInference):
         "random_state": ["random_state"],
     }
 
-    differentiates = frozenset()
-    is_random = True
-
     def __init__(self, n_samples=100, burn_in=50, n_chains=8, random_state=0):
         self.n_samples = n_samples
         self.burn_in = burn_in
@@ -104,9 +101,6 @@ class Gibbs(BaseInference):
             converged=np.ones(graph.n_examples, dtype=bool),
             state=_State(means),
         )
-
-    def backward(self, beliefs, d_mu=None, d_edge_mu=None, d_log_z=None):
-        raise ValueError("Gibbs has no derivative. To learn from marginals, use inference='bp' or 'trw'.")
 
     def standard_errors(self, beliefs):
         """Compute the standard errors of the node marginals from the differences between chains.
@@ -163,7 +157,8 @@ class Gibbs(BaseInference):
 
 
 def _no_log_z():
-    raise ValueError("Gibbs does not estimate log_z. For likelihoods, use inference='exact' or 'trw'.")
+    able = inference_names(lambda method: "sum" in method.tasks and "log_z" in method.differentiates)
+    raise ValueError(f"inference must estimate log_z, got Gibbs, which does not. Use one of {able}.")
 
 
 @kernel

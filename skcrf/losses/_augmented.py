@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.utils import check_array
 
+from skcrf._registry import names_of
 from skcrf.graph import ExampleError, Potentials, augment, clamp, sum_by_example
 from skcrf.inference import INFERENCE
 from skcrf.losses._log_partition import (
@@ -46,6 +47,14 @@ class AugmentedLogPartition(LogPartition):
     eps_h: float
     cost: ArrayLike = 1.0
 
+    site_weighted = True
+
+    @property
+    def tasks(self):
+        """Frozenset: tasks that the inference must support."""
+        tasks = {"sum" if eps > 0 else "max" for eps in (self.eps_y, self.eps_h)}
+        return frozenset(tasks | ({"mixed"} if self.eps_y == 0 < self.eps_h else set()))
+
     @property
     def is_smooth(self):
         """Whether the function is smooth in theta."""
@@ -56,7 +65,7 @@ class AugmentedLogPartition(LogPartition):
         many = (n_labels < sizes) & (n_labels * np.log2(n_states) > np.log2(_MAX_CONFIGURATIONS))
         if many.any() and self._enumerates(inference):
             example = int(np.argmax(many))
-            able = sorted(name for name, method in INFERENCE.items() if "tempered" in method.tasks)
+            able = names_of(INFERENCE, lambda method: "tempered" in method.tasks)
             raise ExampleError(
                 f"eps_y and eps_h must be equal, or eps_y 0, for {type(inference).__name__}, got "
                 f"eps_y={self.eps_y} and eps_h={self.eps_h} with {n_labels[example]} labels of {n_states} "

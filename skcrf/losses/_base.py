@@ -5,6 +5,7 @@ from abc import ABC, abstractmethod
 import numpy as np
 from sklearn.base import BaseEstimator
 
+from skcrf._registry import names_of
 from skcrf.graph import ExampleError, scaled
 
 
@@ -22,15 +23,14 @@ class BaseLoss(BaseEstimator, ABC):
     - The inference is called if and only if ``needs | tasks`` is not empty.
 
     A subclass implements `_evaluate` and sets the class attributes that differ from the defaults. The test
-    suite checks them for every loss in `LOSSES`.
+    suite checks them for every loss in `LOSSES`. The properties follow from these attributes, or have values
+    that suit nearly every loss.
     """
 
     _parameter_constraints = {}
 
     #: Beliefs that the loss differentiates: a subset of {"mu", "log_z"}.
     needs = frozenset()
-    #: Tasks that the inference must support: a subset of {"sum", "max", "mixed"}.
-    tasks = frozenset()
     #: Supported graphs: "any", "pairwise" (graphs with edges, no factors) or "lattice" (lattices and graphs
     #: without edges).
     graphs = "any"
@@ -41,13 +41,33 @@ class BaseLoss(BaseEstimator, ABC):
     #: Whether nodes can have weights: the loss is a sum over nodes, or of costs at nodes.
     site_weighted = False
 
-    #: None, or two functions (convex, concave) with the interface of a loss: the loss is the first minus the
-    #: second, and both are convex in theta if inference is exact.
-    difference = None
-    #: Whether some labels of an example may be hidden while others are known.
-    takes_hidden_labels = True
-    #: The start of a fit with ``init="auto"``: "independent", or the name of the loss to minimise first.
-    starts_from = "independent"
+    @property
+    def tasks(self):
+        """Frozenset: tasks that the inference must support, a subset of {"sum", "max", "mixed"}.
+
+        By default "sum" if the loss differentiates marginals, else none.
+        """
+        return frozenset({"sum"} if "mu" in self.needs else ())
+
+    @property
+    def difference(self):
+        """None, or two functions of which the loss is the difference: see `DifferenceLoss`."""
+        return None
+
+    @property
+    def conditions_on_labels(self):
+        """Whether the loss needs no more of a normalised field than the field with its labels clamped."""
+        return False
+
+    @property
+    def takes_hidden_labels(self):
+        """Whether some labels of an example may be hidden while others are known."""
+        return True
+
+    @property
+    def starts_from(self):
+        """str: the start of a fit with ``init="auto"``, "independent" or a loss to minimise first."""
+        return "independent"
 
     def __call__(self, inference, graph, theta, y, site_weight=None):
         """Evaluate the loss and its derivative.
@@ -148,4 +168,4 @@ def _names(condition):
     """List the names of the losses that meet a condition."""
     from skcrf.losses import LOSSES  # not complete while this module is imported
 
-    return sorted(name for name, loss in LOSSES.items() if condition(loss))
+    return names_of(LOSSES, condition)

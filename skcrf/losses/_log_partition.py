@@ -18,8 +18,8 @@ class DifferenceLoss(BaseLoss):
     """Base class of the losses that are differences of two log-partition functions.
 
     A subclass sets `difference`: the function that is added, such as `FreeLogPartition`, and the function
-    that is subtracted, such as `ClampedLogPartition`. Hidden labels are summed out, or maximised over, by
-    both.
+    that is subtracted, such as `ClampedLogPartition`. Both are convex in theta if inference is exact, and sum
+    hidden labels out, or maximise over them. All other attributes follow from these two functions.
 
     See Also
     --------
@@ -33,6 +33,26 @@ class DifferenceLoss(BaseLoss):
     @abstractmethod
     def difference(self):
         """Tuple of two callables: the function that is added, and the function that is subtracted."""
+
+    @property
+    def tasks(self):
+        """Frozenset: tasks that the inference must support."""
+        convex, concave = self.difference
+        return convex.tasks | concave.tasks
+
+    @property
+    def is_smooth(self):
+        """Whether the loss is smooth in theta."""
+        return all(part.is_smooth for part in self.difference)
+
+    @property
+    def site_weighted(self):
+        """Whether nodes can have weights."""
+        return self.difference[0].site_weighted
+
+    @property
+    def conditions_on_labels(self):
+        return self.difference[0].is_zero_if_normalised
 
     def check(self, inference, n_labels, sizes, n_states):
         super().check(inference, n_labels, sizes, n_states)
@@ -57,7 +77,11 @@ class LogPartition(ABC):
     tasks = frozenset()
     is_smooth = True
     is_convex = True
+    site_weighted = False
     difference = None
+    conditions_on_labels = False
+    #: Whether the function is 0 for normalised fields.
+    is_zero_if_normalised = False
 
     @abstractmethod
     def __call__(self, inference, graph, theta, y, site_weight=None):
@@ -106,6 +130,8 @@ class FreeLogPartition(LogPartition):
     called.
     """
 
+    is_zero_if_normalised = True
+
     def __call__(self, inference, graph, theta, y, site_weight=None):
         """Evaluate the function and its derivative, as `BaseLoss.__call__` does."""
         normalised = graph.normalised > 0
@@ -133,6 +159,11 @@ class ClampedLogPartition(LogPartition):
 
     tau: float | None = None
     second_inference: Callable | None = None
+
+    @property
+    def tasks(self):
+        """Frozenset: tasks that the inference must support."""
+        return frozenset() if self.tau is None else frozenset({"sum" if self.tau > 0 else "max"})
 
     @property
     def is_smooth(self):

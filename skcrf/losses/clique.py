@@ -28,7 +28,6 @@ class CliqueLoss(BaseLoss):
     """
 
     needs = frozenset({"mu"})
-    tasks = frozenset({"sum"})
 
     def _evaluate(self, inference, graph, theta, y, site_weight):
         beliefs = inference.forward(graph, theta, edges=True)

@@ -48,9 +48,6 @@ class Hinge(DifferenceLoss):
 
     _parameter_constraints = _COST
 
-    tasks = frozenset({"max"})
-    is_smooth = False
-    site_weighted = True
     takes_hidden_labels = False
 
     def __init__(self, cost=1.0):
@@ -92,10 +89,6 @@ class LatentHinge(DifferenceLoss):
 
     _parameter_constraints = _COST
 
-    tasks = frozenset({"max"})
-    is_smooth = False
-    site_weighted = True
-
     def __init__(self, cost=1.0):
         self.cost = cost
 
@@ -134,10 +127,6 @@ class MarginalHinge(DifferenceLoss):
     """
 
     _parameter_constraints = _COST
-
-    tasks = frozenset({"max", "sum", "mixed"})
-    is_smooth = False
-    site_weighted = True
 
     def __init__(self, cost=1.0):
         self.cost = cost
@@ -194,8 +183,6 @@ class Unified(DifferenceLoss):
         **_COST,
     }
 
-    site_weighted = True
-
     def __init__(self, eps_y=1.0, eps_h=1.0, cost=1.0):
         self.eps_y = eps_y
         self.eps_h = eps_h
@@ -229,17 +216,6 @@ class Unified(DifferenceLoss):
             With ``eps_y = eps_h = eps``.
         """
         return cls(eps_y=eps, eps_h=eps)
-
-    @property
-    def tasks(self):
-        """Frozenset: tasks that the inference must support."""
-        tasks = {"sum" if eps > 0 else "max" for eps in (self.eps_y, self.eps_h)}
-        return frozenset(tasks | ({"mixed"} if self.eps_y == 0 < self.eps_h else set()))
-
-    @property
-    def is_smooth(self):
-        """Whether the loss is smooth in theta."""
-        return self.difference[0].is_smooth
 
     @property
     def difference(self):

@@ -42,7 +42,6 @@ class UnivariateLoss(BaseLoss):
     """
 
     needs = frozenset({"mu"})
-    tasks = frozenset({"sum"})
     site_weighted = True
 
     def _evaluate(self, inference, graph, theta, y, site_weight):

@@ -39,6 +39,11 @@ class BaseOptimizer(BaseEstimator, ABC):
     #: Whether it starts from the given weights.
     uses_init = True
 
+    @property
+    def makes_epochs(self):
+        """Whether it can make single passes over the examples, as `partial_fit` does: see `StepOptimizer`."""
+        return False
+
     def check(self, objective):
         """Raise an error if the optimizer does not support an objective.
 

@@ -14,6 +14,7 @@ class StepOptimizer(BaseOptimizer):
     """
 
     general = False
+    makes_epochs = True
 
     @abstractmethod
     def init_state(self, w):

@@ -7,7 +7,7 @@ import numpy as np
 from scipy.optimize import OptimizeResult
 from sklearn.utils._param_validation import Interval, StrOptions
 
-from skcrf._registry import resolve
+from skcrf._registry import names_of, resolve
 from skcrf.optimizers._base import BaseOptimizer
 from skcrf.optimizers._best_so_far import BestSoFar
 from skcrf.optimizers.bundle import Bundle
@@ -81,7 +81,7 @@ class CCCP(BaseOptimizer):
 
         inner = resolve(OPTIMIZERS, self.inner, name="inner")
         if inner.objectives not in _CONVEX:
-            able = sorted(name for name, method in OPTIMIZERS.items() if method.objectives in _CONVEX)
+            able = names_of(OPTIMIZERS, lambda one: one.objectives in _CONVEX)
             raise ValueError(
                 f"inner must be an optimizer for convex objectives, got {self.inner!r}. Use one of {able}."
             )

@@ -2,12 +2,14 @@
 
 from skcrf.training.compatibility import (
     DECODING_TASKS,
+    calls_inference,
     check_class_weight,
     check_inference,
     choose_decoding,
     default_decoding,
     default_optimizer,
     is_smooth,
+    missing_epochs,
     missing_marginals,
 )
 from skcrf.training.convergence import warn_inference, warn_interrupted, warn_optimizer
@@ -21,6 +23,7 @@ __all__ = [
     "Evaluation",
     "Monitor",
     "Objective",
+    "calls_inference",
     "check_class_weight",
     "check_inference",
     "choose_decoding",
@@ -28,6 +31,7 @@ __all__ = [
     "default_optimizer",
     "fitted_attributes",
     "is_smooth",
+    "missing_epochs",
     "missing_marginals",
     "run_stages",
     "start_from_estimator",

@@ -1,11 +1,13 @@
 """Compatibility: which losses, inferences, gradients, optimizers and decodings go together.
 
-The only module that sees all of them.
+The only module that sees all of them. Error messages list what the registries know.
 """
 
+from skcrf._registry import names_of
 from skcrf.gradients import GRADIENTS
 from skcrf.inference import INFERENCE
-from skcrf.losses import LOSSES, FreeLogPartition
+from skcrf.losses import LOSSES
+from skcrf.optimizers import OPTIMIZERS
 
 #: Task that the inference must be able to do for each decoding.
 DECODING_TASKS = {"mpm": "sum", "map": "max", "marginal_map": "mixed"}
@@ -18,21 +20,64 @@ def calls_inference(loss):
     return bool(loss.needs or loss.tasks)
 
 
-def is_smooth(loss, inference):
+def is_smooth(loss, inference, is_linear=True):
     """Return whether a loss is smooth with an inference.
 
-    With a MAP solver, which cannot sum, a loss that is smooth otherwise is piecewise linear.
+    With a MAP solver, which cannot sum, a loss that is smooth otherwise is piecewise linear in potentials,
+    and so in the weights of a linear model.
     """
-    return loss.is_smooth and not (calls_inference(loss) and "sum" not in inference.tasks)
+    maximises = is_linear and calls_inference(loss) and "sum" not in inference.tasks
+    return loss.is_smooth and not maximises
 
 
-def conditions_on_labels(loss):
-    """Return whether a loss asks nothing of a normalised field but the field with its labels clamped.
+def not_convex_because(loss, hides_labels, is_linear):
+    """Return the reason why the objective of a loss need not be convex, or None if it is convex.
 
-    The likelihood is the difference of a free and a clamped log-partition function. The free one of a
-    normalised field is 0.
+    Parameters
+    ----------
+    loss : BaseLoss
+        The loss.
+    hides_labels : bool
+        Whether labels are hidden.
+    is_linear : bool
+        Whether the potentials of the model are linear in the weights.
+
+    Returns
+    -------
+    reason : str or None
+        A clause.
     """
-    return loss.difference is not None and isinstance(loss.difference[0], FreeLogPartition)
+    name = type(loss).__name__
+    if not loss.is_convex:
+        return f"{name} is not convex"
+    if hides_labels:
+        return f"{name} is not convex where labels are hidden"
+    if not is_linear:
+        return "the potentials of the model are not linear in the weights"
+    return None
+
+
+def check_difference(loss, is_linear):
+    """Raise an error if the objective of a loss is not a difference of convex functions.
+
+    Parameters
+    ----------
+    loss : BaseLoss
+        The loss.
+    is_linear : bool
+        Whether the potentials of the model are linear in the weights.
+    """
+    if loss.difference is None:
+        able = names_of(LOSSES, lambda one: one.difference is not None)
+        raise ValueError(
+            f"loss must be a difference of convex functions for this optimizer, got {type(loss).__name__}. "
+            f"Use one of {able}, or optimizer='auto'."
+        )
+    if not is_linear:
+        raise ValueError(
+            "objective must be a difference of convex functions for this optimizer, got a model whose "
+            "potentials are not linear in the weights. Use optimizer='auto'."
+        )
 
 
 def default_optimizer(loss, inference, is_linear=True):
@@ -52,12 +97,10 @@ def default_optimizer(loss, inference, is_linear=True):
     optimizer : str
         A name in `skcrf.optimizers.OPTIMIZERS`.
     """
-    if not is_linear:
-        return "lbfgs" if loss.is_smooth else "subgradient"
-    if is_smooth(loss, inference):
+    if is_smooth(loss, inference, is_linear):
         return "lbfgs"
     # A smooth loss with a MAP solver is least where all weights are 0: weights are kept by training error.
-    if loss.difference is None or loss.is_smooth:
+    if not is_linear or loss.difference is None or loss.is_smooth:
         return "subgradient"
     return "cccp" if loss.takes_hidden_labels else "bundle"
 
@@ -74,10 +117,10 @@ def choose_decoding(decoding, loss, inference):
         return default_decoding(loss, inference)
     task = DECODING_TASKS[decoding]
     if task not in inference.tasks:
-        able = sorted(name for name, method in INFERENCE.items() if task in method.tasks)
+        able = names_of(INFERENCE, lambda method: task in method.tasks)
         raise ValueError(
-            f"decoding={decoding!r} needs an inference that can {_VERBS[task]}, got "
-            f"{type(inference).__name__}. Use one of {able}, or decoding='auto'."
+            f"inference must {_VERBS[task]} for decoding={decoding!r}, got {type(inference).__name__}, which "
+            f"does not. Use one of {able}, or decoding='auto'."
         )
     return decoding
 
@@ -104,27 +147,32 @@ def check_inference(losses, inference, gradient):
             continue
         if loss.tasks <= inference.tasks:
             gradient.wrap(inference)  # raises the more specific error if the strategy does not fit
-        wanted = [f"the tasks {sorted(loss.tasks)}"] if loss.tasks else []
-        wanted += [f"a derivative of {' and '.join(sorted(loss.needs))}"] if loss.needs else []
-        methods = sorted(one for one, method in INFERENCE.items() if serves(method(), gradient, loss))
-        strategies = sorted(one for one, strategy in GRADIENTS.items() if serves(inference, strategy(), loss))
-        remedy = f"inference as one of {methods}"
-        if strategies:
-            remedy = f"gradient as one of {strategies}, or {remedy}"
-        raise ValueError(
-            f"{type(loss).__name__}, asked for by {name}, needs an inference with {' and '.join(wanted)}, "
-            f"got {type(inference).__name__} with gradient {type(gradient).__name__}. Set {remedy}."
-        )
+        _raise_unsuited(name, loss, inference, gradient)
+
+
+def _raise_unsuited(name, loss, inference, gradient):
+    """Raise the error that a loss needs another inference or another gradient."""
+    wanted = [f"the tasks {sorted(loss.tasks)}"] if loss.tasks else []
+    wanted += [f"a derivative of {' and '.join(sorted(loss.needs))}"] if loss.needs else []
+    methods = names_of(INFERENCE, lambda method: serves(method, gradient, loss))
+    strategies = names_of(GRADIENTS, lambda strategy: serves(inference, strategy, loss))
+    remedy = f"inference to one of {methods}"
+    if strategies:
+        remedy = f"gradient to one of {strategies}, or {remedy}"
+    raise ValueError(
+        f"inference must have {' and '.join(wanted)} for {type(loss).__name__}, asked for by {name}, got "
+        f"{type(inference).__name__} with the gradient {type(gradient).__name__}. Set {remedy}."
+    )
 
 
 def check_class_weight(losses, class_weight):
     """Raise an error if class weights mean nothing to a loss; `losses` as for `check_inference`."""
     for name, loss in losses:
         if not loss.site_weighted:
-            able = sorted(n for n, one in LOSSES.items() if one.site_weighted)
+            able = names_of(LOSSES, lambda one: one.site_weighted)
             raise ValueError(
-                f"class_weight={class_weight!r} needs a loss that is a sum over sites, or of costs at sites, "
-                f"got {type(loss).__name__}, asked for by {name}. Use one of {able}."
+                f"loss must be a sum over sites, or of costs at sites, for class_weight={class_weight!r}, "
+                f"got {type(loss).__name__}, asked for by {name}. Use one of {able}, or class_weight=None."
             )
 
 
@@ -145,5 +193,24 @@ def missing_marginals(method, inference):
     """
     if "sum" in method.tasks:
         return None
-    able = sorted(name for name, one in INFERENCE.items() if "sum" in one.tasks)
-    return f"Probabilities need an inference that gives marginals, got {inference!r}. Use one of {able}."
+    able = names_of(INFERENCE, lambda one: "sum" in one.tasks)
+    return f"inference must give marginals for probabilities, got {inference!r}. Use one of {able}."
+
+
+def missing_epochs(optimizer):
+    """Return a message if an optimizer cannot make single passes over mini-batches, else None.
+
+    Parameters
+    ----------
+    optimizer : str or BaseOptimizer
+        Parameter of the estimator.
+
+    Returns
+    -------
+    message : str or None
+        Message.
+    """
+    able = names_of(OPTIMIZERS, lambda one: one.makes_epochs)
+    if optimizer in able if isinstance(optimizer, str) else optimizer.makes_epochs:
+        return None
+    return f"optimizer must make single passes for partial_fit, got {optimizer!r}. Use one of {able}."

@@ -4,7 +4,7 @@ import warnings
 
 from sklearn.exceptions import ConvergenceWarning
 
-from skcrf.training.compatibility import calls_inference, default_optimizer
+from skcrf.training.compatibility import calls_inference, is_smooth
 
 # Parameters of inferences that help them to converge.
 _HELPFUL = "max_iter", "max_sweeps", "tol", "damping"
@@ -28,8 +28,7 @@ def warn_optimizer(result, optimizer, loss, inference, model):
     problem = f"{type(optimizer).__name__} did not converge ({result.message})"
     advice = result.get("advice")
     if not advice:
-        suited = default_optimizer(loss, inference, model.is_linear)
-        not_smooth = optimizer.general and suited != "lbfgs"
+        not_smooth = optimizer.general and not is_smooth(loss, inference, model.is_linear)
         inexact = optimizer.general and calls_inference(loss) and bool(inference.tol)
         other = "use optimizer='auto', as the loss is not smooth, " if not_smooth else ""
         closer = "decrease the tol of the inference, " if inexact else ""

@@ -12,9 +12,14 @@ import numpy as np
 from skcrf.data import user_index
 from skcrf.gradients import BaseGradient
 from skcrf.inference import BaseInference
-from skcrf.losses import LOSSES, BaseLoss
+from skcrf.losses import BaseLoss
 from skcrf.models import BaseModel
-from skcrf.training.compatibility import calls_inference, conditions_on_labels, is_smooth
+from skcrf.training.compatibility import (
+    calls_inference,
+    check_difference,
+    is_smooth,
+    not_convex_because,
+)
 
 # Evaluations that an objective remembers, more than a line search takes, and their largest size in bytes.
 _REMEMBERED = 64
@@ -180,14 +185,8 @@ class Objective:
     @property
     def not_convex_because(self):
         """str or None: the reason why the objective need not be convex; None if it is convex."""
-        name = type(self.loss).__name__
-        if not self.loss.is_convex:
-            return f"{name} is not convex"
-        if any((batch.y < 0).any() for batch in self.batches if not batch.is_lazy):
-            return f"{name} is not convex where labels are hidden"
-        if not self.model.is_linear:
-            return "the potentials of the model are not linear in the weights"
-        return None
+        hides_labels = any((batch.y < 0).any() for batch in self.batches if not batch.is_lazy)
+        return not_convex_because(self.loss, hides_labels, self.model.is_linear)
 
     @property
     def ridge(self):
@@ -203,17 +202,7 @@ class Objective:
         convex, concave : Objective
             The first one, with the penalty, minus the second.
         """
-        if self.loss.difference is None:
-            able = sorted(name for name, loss in LOSSES.items() if loss.difference is not None)
-            raise ValueError(
-                f"The optimizer needs a loss that is a difference of convex functions, got "
-                f"{type(self.loss).__name__}. Use one of {able}, or another optimizer."
-            )
-        if not self.model.is_linear:
-            raise ValueError(
-                "The optimizer needs a difference of convex functions, but the potentials of the model are "
-                "not linear in the weights. Use optimizer='auto'."
-            )
+        check_difference(self.loss, self.model.is_linear)
         convex, concave = self.loss.difference
         return self.replace(loss=convex, part="convex"), self.replace(loss=concave, part="concave", alpha=0.0)
 
@@ -234,7 +223,7 @@ class Objective:
         return float(sum(wrong) / self._n_labels)
 
     def _evaluation(self, w):
-        model = self.model.given_labels() if conditions_on_labels(self.loss) else self.model
+        model = self.model.given_labels() if self.loss.conditions_on_labels else self.model
         resume = calls_inference(self.loss) and self.inference.resumes and self._messages_fit_in_memory()
         return Evaluation(model, w, self.loss, self.inference, self.part, resume)
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
-from skcrf._registry import resolve
+from skcrf._registry import names_of, resolve
 from skcrf.graph import ImpossibleError
 from skcrf.inference import INFERENCE
 from skcrf.uai._files import Solution
@@ -91,9 +91,10 @@ def solve(model, task, inference="exact", *, evidence=None, query=None):
         raise ValueError("evidence must have a probability above 0 under the model, got 0.") from error
     if not beliefs.converged.all():
         n_iter = int(beliefs.n_iter[0])
+        able = names_of(INFERENCE, lambda one: one.exact_on == "any" and graph.layout in one.layouts)
         warnings.warn(
             f"{type(method).__name__} did not converge in {n_iter} iterations, so the solution may be "
-            "inaccurate. Increase max_iter or use inference='exact'.",
+            f"inaccurate. Increase max_iter or use one of the exact inferences {able}.",
             ConvergenceWarning,
             stacklevel=2,
         )

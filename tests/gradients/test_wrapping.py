@@ -69,7 +69,7 @@ def test_strategies_with_unsupported_layouts_raise_an_error(name):
     else:
         with pytest.raises(
             ValueError,
-            match=f"layout 'pairwise' for {GRADIENTS[name].__name__}, got 'factor'.*Use 'backprop'",
+            match=f"layout 'pairwise' for {GRADIENTS[name].__name__}, got 'factor'.*Use one of .*'backprop'",
         ):
             wrapped.forward(graph, fields.constant(graph, None, None))
 

@@ -103,7 +103,7 @@ def test_likelihood_without_an_iteration(name, rho, hidden, seed):
         assert_allclose(gradient.unary, mu - f, rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("loss", [loss for loss in OF_LOG_Z if LOSSES[loss].takes_hidden_labels])
+@pytest.mark.parametrize("loss", [loss for loss in OF_LOG_Z if LOSSES[loss]().takes_hidden_labels])
 def test_fully_labelled_examples_do_not_depend_on_the_batch(loss, seed):
     rng = np.random.default_rng(seed)
     graph = pack([fields.SINGLES["complete"], fields.SINGLES["lattice_2x3"], fields.SINGLES["cycle"]])

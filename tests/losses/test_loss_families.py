@@ -15,7 +15,17 @@ from numpy.testing import assert_allclose
 
 from skcrf.graph import Potentials, pack
 from skcrf.inference import INFERENCE
-from skcrf.losses import LOSSES, CliqueLoss, UnivariateLoss
+from skcrf.losses import (
+    LOSSES,
+    AugmentedLogPartition,
+    ClampedLogPartition,
+    CliqueLoss,
+    DifferenceLoss,
+    FreeLogPartition,
+    Hinge,
+    Unified,
+    UnivariateLoss,
+)
 
 
 @pytest.mark.parametrize("loss", ["smoothed_classification", "clique_smoothed"])
@@ -61,6 +71,36 @@ def test_convex_losses_are_below_their_chords(loss, seed):
         middle = Potentials(*(0.5 * (one + other) for one, other in zip(*ends, strict=True)))
         one, other, between = (LOSSES[loss]()(inference, graph, theta, y)[0][0] for theta in (*ends, middle))
         assert between <= 0.5 * (one + other) + 1e-9
+
+
+def test_claims_of_differences_follow_from_their_parts():
+    class HalfHinge(DifferenceLoss):
+        difference = AugmentedLogPartition(0.0, 0.0, 0.5), ClampedLogPartition(0.0)
+
+    class Free(DifferenceLoss):
+        difference = FreeLogPartition(), ClampedLogPartition()
+
+    for loss, expected in ((HalfHinge(), Hinge()), (Free(), LOSSES["likelihood"]())):
+        for claim in ("needs", "tasks", "is_smooth", "is_convex", "site_weighted", "conditions_on_labels"):
+            assert getattr(loss, claim) == getattr(expected, claim), claim
+
+
+@pytest.mark.parametrize("eps_h", [0.0, 0.5, 1.0])
+@pytest.mark.parametrize("eps_y", [0.0, 0.5, 1.0])
+def test_claims_of_the_unified_loss_follow_from_its_temperatures(eps_y, eps_h):
+    loss = Unified(eps_y, eps_h)
+    assert ("max" in loss.tasks) == (0.0 in (eps_y, eps_h)) == (not loss.is_smooth)
+    assert ("sum" in loss.tasks) == (max(eps_y, eps_h) > 0)
+    assert ("mixed" in loss.tasks) == (eps_y == 0 < eps_h)
+
+
+def test_losses_of_marginals_need_an_inference_that_sums():
+    class Marginal(UnivariateLoss):
+        def pointwise(self, p, target):
+            raise AssertionError("must not be called")
+
+    assert Marginal().tasks == {"sum"} and Marginal().takes_hidden_labels
+    assert LOSSES["piecewise"]().tasks == frozenset()
 
 
 def test_has_kinks_is_deprecated():

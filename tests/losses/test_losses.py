@@ -203,7 +203,7 @@ def test_batch_equals_its_examples_bit_for_bit(loss, cls, graph, seed):
     [
         case
         for case in cases("mixed", "chains", "everything")
-        if LOSSES[case.values[0]].site_weighted and case.values[0] not in TEMPERATURES
+        if LOSSES[case.values[0]]().site_weighted and case.values[0] not in TEMPERATURES
     ],
 )
 def test_loss_is_linear_in_site_weights(loss, cls, graph, seed):
@@ -231,7 +231,7 @@ def test_loss_is_linear_in_site_weights(loss, cls, graph, seed):
         assert_allclose(one, other, rtol=1e-10, atol=1e-12)
 
 
-@pytest.mark.parametrize("loss", [name for name, cls in LOSSES.items() if not cls.site_weighted])
+@pytest.mark.parametrize("loss", [name for name, cls in LOSSES.items() if not cls().site_weighted])
 def test_unsupported_site_weights_raise_an_error(loss):
     graph = fields.SINGLES["chain"]
     with pytest.raises(ValueError, match=f"site_weight must be None for {LOSSES[loss].__name__}.*'hinge'"):
@@ -266,7 +266,7 @@ def test_convergence_is_reported_per_example(loss, name, labelled, seed):
     (middle,) = np.flatnonzero((graph.edges == [4, 7]).all(axis=1))  # after three nodes without edges
     theta.tables[graph.edge_table[middle]] *= -1
     y = np.full(graph.n_nodes, -1)
-    y[: 3 + (labelled if LOSSES[loss].takes_hidden_labels else 6)] = 1
+    y[: 3 + (labelled if LOSSES[loss]().takes_hidden_labels else 6)] = 1
     value, gradient, converged = LOSSES[loss]()(
         wrapped(INFERENCE[name], max_iter=2, tol=1e-13), graph, theta, y
     )

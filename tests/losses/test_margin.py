@@ -159,7 +159,7 @@ def test_hinge_gradient_is_the_difference_of_two_configurations(seed):
     assert_allclose(gradient.unary, np.eye(2)[x] - np.eye(2)[y], rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("name", [name for name, cls in LOSSES.items() if cls.difference is not None])
+@pytest.mark.parametrize("name", [name for name, cls in LOSSES.items() if cls().difference is not None])
 def test_loss_is_the_difference_of_two_convex_functions(name, seed):
     loss = LOSSES[name]()
     theta, y, rng = problem(seed, hidden=0.5 if loss.takes_hidden_labels else 0.0)

@@ -203,10 +203,10 @@ def test_inverse_transform_restores_sequences_and_graphs():
         ),
         (
             [(np.ones((2, 3)), [[0, 1]]), ([1.0, 2.0], [[0, 1]])],
-            r"X\[1\]\[0\] has shape .* graphs are tuples",
+            r"X\[1\]\[0\] must have shape .* graphs are tuples",
         ),
-        ([[1.0, 2.0], [1.0]], r"X\[1\] has shape \(1,\), .* sequences are \(length, n_features\)"),
-        (NAMED[0], r"X\[0\] is {'word': 'the', .* sequences are \(length, n_features\)"),
+        ([[1.0, 2.0], [1.0]], r"got shape \(1,\) in X\[1\] .* sequences are \(length, n_features\)"),
+        (NAMED[0], r"got {'word': 'the', .* in X\[0\]: sequences are \(length, n_features\)"),
         ([], "X must hold at least one sequence or graph, got none"),
     ],
 )

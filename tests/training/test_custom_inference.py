@@ -45,6 +45,16 @@ class PlainMeanField(BaseInference):
         raise AssertionError("must not be called")
 
 
+class Sampler(BaseInference):
+    """Marginals from samples, without derivatives."""
+
+    def __init__(self, random_state=0):
+        self.random_state = random_state
+
+    def forward(self, graph, theta, tau=None, *, edges=False, tape=False, start=None, inner=None):
+        raise AssertionError("must not be called")
+
+
 @pytest.fixture(scope="module")
 def images():
     return make_binary_denoising(n_images=4, shape=(8, 8), noise=5.0, random_state=0)
@@ -80,3 +90,11 @@ def test_losses_without_inference_accept_any_inference_and_gradient(images):
     ]
     assert_allclose(fits[0].coef_, fits[1].coef_, rtol=0)
     assert fits[0].predict_proba(images[0]).shape == (4, 8, 8, 2)
+
+
+def test_claims_follow_from_the_methods_and_parameters_of_an_inference():
+    assert Sampler.differentiates == frozenset()
+    assert Sampler().is_random and not PlainMeanField().is_random
+    assert Perturbation().differentiable(Sampler()) == frozenset()
+    with pytest.raises(ValueError, match=says("must have a derivative", "Sampler", "'trw'")):
+        Sampler().backward(None)

@@ -88,11 +88,13 @@ def test_invalid_hidden_variables_raise_an_error(latent):
         est.fit(X, [Y[0], np.zeros(3, dtype=int), *Y[2:]])
     with pytest.raises(ValueError, match=r"X\[0\]\[2\] must have one boolean per node, .* got shape \(2,\)"):
         est.fit([(*X[0][:2], np.array([True, False]))], Y[:1])
-    with pytest.raises(TypeError, match=r"X\[0\]\[3\] is not an array of booleans"):
+    with pytest.raises(TypeError, match=r"X\[0\]\[3\] must be an array of booleans"):
         est.fit([(*X[0][:2], np.ones((2, 1)), np.ones(3))], Y[:1])
     with pytest.raises(ValueError, match="must have no hidden labels for Hinge"):
         est.set_params(loss="hinge").fit(X, Y)
-    with pytest.raises(ValueError, match=r"decoding='marginal_map' needs .*sum over others, got Tree"):
+    with pytest.raises(
+        ValueError, match=r"inference must .*sum over others for decoding='marginal_map', got Tree"
+    ):
         GraphCRFClassifier("tree", decoding="marginal_map").fit(X, Y)
     with pytest.raises(ValueError, match="'decoding' parameter") as error:
         GraphCRFClassifier("exact", decoding="nonsense").fit(X, Y)

@@ -23,7 +23,7 @@ def test_losses_learn_with_every_inference_that_supports_them(loss, name):
     X, Y = chains()
     est = ChainCRFClassifier(name, loss, optimizer=Subgradient(), max_iter=15, alpha=1e-3, init="zeros")
     if not able(loss, INFERENCE[name]):
-        with pytest.raises(ValueError, match=r"asked for by loss, needs an inference with .* as one of"):
+        with pytest.raises(ValueError, match=r"inference must have .* asked for by loss, .* to one of"):
             est.fit(X, Y)
         return
     quietly(est, X, Y)
@@ -38,7 +38,7 @@ def test_losses_learn_with_every_inference_that_supports_them(loss, name):
 def test_beliefs_from_samples_are_not_differentiated(loss, gradient):
     est = ChainCRFClassifier("gibbs", loss, gradient=gradient)
     with pytest.raises(
-        ValueError, match=r"asked for by loss, needs .* a derivative of (mu|log_z), got Gibbs"
+        ValueError, match=r"inference must have .*a derivative of (mu|log_z) for .*, got Gibbs"
     ):
         est.fit(*chains())
 
@@ -51,7 +51,7 @@ def test_probabilities_need_marginals():
     assert not hasattr(ChainCRFClassifier("icm"), "predict_proba")
     assert not hasattr(est.set_params(inference="bp"), "predict_proba")  # before it is fitted again
     assert_array_equal(est.predict(chains()[0]), est.set_params(decoding="map").predict(chains()[0]))
-    with pytest.raises(ValueError, match=r"decoding='mpm' needs an inference that can sum, got ICM"):
+    with pytest.raises(ValueError, match=r"inference must sum for decoding='mpm', got ICM"):
         est.set_params(decoding="mpm").predict(chains()[0])
 
 
@@ -128,7 +128,7 @@ def test_invalid_fits_raise_an_error_before_the_start_is_fitted(monkeypatch):
     monkeypatch.setattr(LBFGS, "minimize", lambda *given, **options: pytest.fail("a start was fitted"))
     for optimizer, parameters, problem in (
         ("frank_wolfe", {"fit_intercept": True}, "must penalise every weight"),
-        ("cccp", {"loss": "pseudolikelihood"}, "needs a loss that is a difference"),
+        ("cccp", {"loss": "pseudolikelihood"}, "must be a difference"),
         (CCCP(inner="frank_wolfe"), {}, "inner must be an optimizer for convex"),
     ):
         with pytest.raises(ValueError, match=problem):

@@ -62,7 +62,7 @@ def quick(**parameters):
 
 def test_starts_are_independent_zeros_and_the_losses():
     assert set(STARTS) == {"independent", "zeros", *LOSSES}
-    assert {loss.starts_from for loss in LOSSES.values()} <= set(STARTS)
+    assert {loss().starts_from for loss in LOSSES.values()} <= set(STARTS)
 
 
 def test_init_zeros_starts_from_zeros(images, evaluated):

@@ -181,7 +181,7 @@ def read_vjp(schedule, graph, theta, rho, messages, log_mu, d_mu, d_factor_mu, d
 def choose_states(schedule, graph, theta, rho, messages, maximised, order):
     """Choose the states of the maximised nodes in order, each the best given those chosen before.
 
-    On a forest with all nodes maximised, the choice is a maximiser. -1 where a node is summed out.
+    On a forest where every node is maximised, the choice is a maximiser. Nodes that are summed out get -1.
     """
     unary, tables, weights = theta.unary, theta.tables, schedule.weights
     n_states = unary.shape[1]
