@@ -195,13 +195,12 @@ def test_exact_methods_refuse_problems_that_they_cannot_solve(cls):
             cls(max_states=15).forward(graph, fields.constant(graph, 2, None))
     else:
         graph = pack([fields.SINGLES["pair"], fields.SINGLES["complete"]])
-        assert (
-            cls(max_memory=8 * (16 + 1 + 8)).forward(graph, fields.constant(graph, 2, None)).converged.all()
-        )
+        theta = fields.constant(graph, 2, None)
+        assert cls(max_memory=8 * (16 + 1 + 8)).forward(graph, theta).converged.all()
         with pytest.raises(
             ValueError, match=r"max_memory must .*example 1, got 199: .* is 3,.*2\*\*4 entries"
         ):
-            cls(max_memory=199).forward(graph, fields.constant(graph, 2, None))
+            cls(max_memory=199).forward(graph, theta)
 
 
 @pytest.mark.parametrize("rho", [0.0, -0.5, 1.5, np.nan])
