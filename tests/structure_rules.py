@@ -19,7 +19,7 @@ SOURCES = sorted((ROOT / "skcrf").rglob("*.py"))
 TESTS = sorted((ROOT / "tests").rglob("*.py"))
 
 #: Modules that every package may import.
-COMMON = {"_kernel_cache", "_numerics", "_registry", "_scratch"}
+COMMON = {"_kernel_cache", "_numerics", "_registry"}
 _COMPONENTS = {"graph", "data", "models", "inference", "gradients", "losses", "optimizers", "parallel"}
 _EVERYTHING = {
     *_COMPONENTS,

@@ -26,7 +26,7 @@ from skcrf.gradients import Backprop
 from skcrf.inference import TRW
 from skcrf.losses import UnivariateLogistic
 from skcrf.optimizers import Adam
-from skcrf.parallel import progress, workers
+from skcrf.parallel import threads, workers
 from skcrf.preprocessing import PixelWise
 from skcrf.training import Evaluation, Objective
 
@@ -340,7 +340,7 @@ def test_cluster_without_workers_is_refused(data):
     with distributed.LocalCluster(**options) as cluster:
         with distributed.Client(cluster, set_as_default=False) as client:
             with (
-                dask_cluster.DaskCluster(client, 0.2, progress.Progress("", 0)) as run,
+                dask_cluster.DaskCluster(client, 0.2, threads.Progress("", 0)) as run,
                 pytest.raises(RuntimeError, match="no worker"),
             ):
                 run(len, batches_of(*data))
@@ -384,6 +384,6 @@ def test_pipelines_and_searches_run_on_the_workers(on_dask, data):
 
 
 def test_fit_prints_progress(on_dask, data, monkeypatch, capsys):
-    monkeypatch.setattr(progress, "_SECONDS", 0.0)
+    monkeypatch.setattr(threads, "_SECONDS", 0.0)
     quick(max_iter=1, verbose=2).fit(*data)
     assert "[GridCRFClassifier] evaluation: " in capsys.readouterr().out

@@ -12,7 +12,7 @@ from threadpoolctl import threadpool_info
 from skcrf import GridCRFClassifier
 from skcrf.datasets import make_potts
 from skcrf.inference import TRW
-from skcrf.parallel import progress, workers
+from skcrf.parallel import threads, workers
 
 
 class Stub:
@@ -147,7 +147,7 @@ def test_number_of_threads_follows_joblib():
 
 def test_long_runs_print_progress(monkeypatch, capsys):
     for verbose, every, lines in [(2, 0.0, 6), (2, 60.0, 0), (1, 0.0, 0)]:
-        monkeypatch.setattr(progress, "_SECONDS", every)
+        monkeypatch.setattr(threads, "_SECONDS", every)
         with workers(2, verbose=verbose, name="Model") as run:
             run(lambda batch: None, [Stub(size) for size in SIZES], title="evaluation")
         printed = capsys.readouterr().out.splitlines()
@@ -157,7 +157,7 @@ def test_long_runs_print_progress(monkeypatch, capsys):
 
 def test_fit_prints_progress(monkeypatch, capsys):
     X, Y = make_potts(n_images=3, shape=(50, 50), random_state=0)
-    monkeypatch.setattr(progress, "_SECONDS", 0.0)
+    monkeypatch.setattr(threads, "_SECONDS", 0.0)
     GridCRFClassifier(inference=TRW(max_iter=1), tol=1e-3, verbose=2).fit(X, Y)
     printed = capsys.readouterr().out
     assert "[GridCRFClassifier] evaluation: 2 of 3 batches in" in printed
