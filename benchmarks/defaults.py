@@ -4,7 +4,7 @@
 
 Fits `GridCRFClassifier` to three sets of real images, with each combination of edge weights, iterations of
 the inference and L-BFGS memory. A callback keeps the weights and the CPU time of each iteration; the test
-error of these weights is computed afterwards. The goal is the lowest error of all settings on that set, plus 2 %.
+error of these weights is computed afterwards. The goal is the lowest error of all settings plus 2 %.
 """
 
 import argparse

@@ -5,7 +5,7 @@ LIMITS = {
     "numbers to fit edge features": "skcrf.estimators.grid._FITTED_NUMBERS",
     "entries per chunk": "skcrf.losses.clique._ENTRIES_AT_A_TIME",
     "bytes of remembered evaluations": "skcrf.training.objective._REMEMBERED_BYTES",
-    "seconds between prints": "skcrf.parallel.progress._SECONDS",
+    "seconds between prints": "skcrf.parallel.threads._SECONDS",
 }
 
 

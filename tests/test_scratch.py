@@ -8,8 +8,8 @@ import pytest
 from numpy.testing import assert_array_equal
 
 # Scratch memory is internal: no public name shows whose memory an array has.
-from skcrf import _scratch
-from skcrf._scratch import copy, empty, full, reuse_memory
+from skcrf import _numerics
+from skcrf._numerics import copy, empty, full, reuse_memory
 
 
 def address(array):
@@ -17,13 +17,13 @@ def address(array):
 
 
 def bytes_in_pool():
-    return sum(block.nbytes for block in [*_scratch._Pool.free, *_scratch._Pool.returned])
+    return sum(block.nbytes for block in [*_numerics._Pool.free, *_numerics._Pool.returned])
 
 
 @pytest.fixture(autouse=True)
 def empty_pool(monkeypatch):
     """Let each test start without blocks of others."""
-    monkeypatch.setattr(_scratch._Pool, "free", [])
+    monkeypatch.setattr(_numerics._Pool, "free", [])
 
 
 def test_memory_is_reused_after_the_last_view_is_gone():
@@ -85,7 +85,7 @@ def test_arrays_are_new_outside_the_context():
 
 
 def test_little_memory_is_left_after_the_last_user(monkeypatch):
-    monkeypatch.setattr(_scratch, "_BYTES_LEFT", 20_000)
+    monkeypatch.setattr(_numerics, "_BYTES_LEFT", 20_000)
     with reuse_memory():
         arrays = [full(2000, float(i)) for i in range(4)]
         del arrays[2:]
@@ -125,7 +125,7 @@ def test_arrays_may_be_collected_while_the_pool_is_locked():
         cycle = [full(2000, 0.0)]
         where = address(cycle[0])
         cycle.append(cycle)
-        with _scratch._Pool.lock:
+        with _numerics._Pool.lock:
             del cycle
             gc.collect()
         assert address(empty(2000)) == where

@@ -23,7 +23,7 @@ from skcrf.optimizers import OPTIMIZERS, SCHEDULES, BaseOptimizer, BaseSchedule
 ROOT = Path(__file__).parents[1]
 
 #: Modules that every package may import.
-COMMON = {"_numerics", "_registry", "_scratch"}
+COMMON = {"_numerics", "_registry"}
 _COMPONENTS = {"graph", "data", "models", "inference", "gradients", "losses", "optimizers", "parallel"}
 _EVERYTHING = _COMPONENTS | {
     "training",
@@ -58,7 +58,6 @@ MAY_IMPORT = {
     "_numerics": {"_kernel_cache"},
     "_kernel_cache": set(),
     "_registry": set(),
-    "_scratch": set(),
 }
 #: Packages that are imported for deprecated names, by the file that has these names.
 DEPRECATED = {"skcrf/graph/__init__.py": {"models"}}

@@ -1,7 +1,6 @@
 """Examples in: readers, labels, weights, topologies and batches."""
 
 from skcrf.data.batch import Batch, BatchLoader, check_unlabelled, make_batches, partition, stack_rows
-from skcrf.data.class_weights import compute_class_weights
 from skcrf.data.examples import (
     Examples,
     Source,
@@ -15,16 +14,30 @@ from skcrf.data.examples import (
     user_index,
 )
 from skcrf.data.graphs import DAGReader, GraphReader, GraphTopology, Outline, as_edges, has_parts
-from skcrf.data.images import EDGE_FEATURES, ImageReader, LatticeTopology, MeshTopology, edge_differences
 from skcrf.data.labels import (
     Labels,
     LazyClassIndices,
+    check_classes,
     check_shape,
+    compute_class_weights,
     encode_labels,
     read_labels,
     sorted_classes,
 )
-from skcrf.data.readers import BaseReader, Example, Topology, as_image, as_images, as_numbers, as_rows
+from skcrf.data.readers import (
+    EDGE_FEATURES,
+    BaseReader,
+    Example,
+    ImageReader,
+    LatticeTopology,
+    MeshTopology,
+    Topology,
+    as_image,
+    as_images,
+    as_numbers,
+    as_rows,
+    edge_differences,
+)
 from skcrf.data.sequences import ChainTopology, SequenceReader, as_dictionaries, check_named, has_names
 from skcrf.data.sites import SiteReader
 
@@ -56,6 +69,7 @@ __all__ = [
     "as_images",
     "as_numbers",
     "as_rows",
+    "check_classes",
     "check_named",
     "check_shape",
     "check_unlabelled",

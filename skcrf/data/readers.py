@@ -1,4 +1,7 @@
-"""Readers and topologies: from what users pass to validated examples, their graphs and edge features."""
+"""Readers and topologies: from what users pass to validated examples, their graphs and edge features.
+
+The base classes, and those of images. Those of sequences, graphs and sites are in modules of these names.
+"""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -6,9 +9,11 @@ from typing import NamedTuple
 
 import numpy as np
 from scipy import sparse
+from sklearn.preprocessing import FunctionTransformer
 from sklearn.utils import assert_all_finite
 
 from skcrf.data.examples import has_axes
+from skcrf.graph import lattice, mesh
 
 
 class Example(NamedTuple):
@@ -126,54 +131,6 @@ class Topology(ABC):
         return None
 
 
-def as_images(X, *, name="X", n_features=None):
-    """Validate images; return a list of arrays of shape (height, width, n_features)."""
-    if len(X) == 0:
-        raise ValueError(f"{name} must hold at least one image, got none.")
-    images, as_in = [], "in fit"
-    for i, example in enumerate(X):
-        images.append(as_image(example, f"{name}[{i}]", n_features, as_in))
-        if n_features is None:
-            n_features, as_in = images[0].shape[2], f"in {name}[0]"
-    return images
-
-
-def as_image(example, name, n_features=None, as_in="in fit"):
-    """Validate one image.
-
-    Parameters
-    ----------
-    example : array-like of shape (height, width) or (height, width, n_features)
-        The image.
-    name : str
-        Its name in messages.
-    n_features : int, default=None
-        Number of features that it must have; None for any.
-    as_in : str, default="in fit"
-        Where that number comes from.
-
-    Returns
-    -------
-    image : ndarray of shape (height, width, n_features)
-        float32 where that is exact, else float64; C-ordered; a view of `example` where possible.
-    """
-    image = as_numbers(example, name)
-    if image.ndim not in (2, 3):
-        raise ValueError(
-            f"{name} must be an image of shape (height, width) or (height, width, n_features), "
-            f"got shape {image.shape}."
-        )
-    if image.size == 0:
-        raise ValueError(f"{name} must have at least one pixel and one feature, got shape {image.shape}.")
-    image = np.ascontiguousarray(image.reshape(*image.shape[:2], -1), dtype=_float_type(image.dtype))
-    assert_all_finite(image, input_name=name)
-    if n_features is not None and image.shape[2] != n_features:
-        raise ValueError(
-            f"{name} must have {n_features} features per pixel, as {as_in}, got {image.shape[2]}."
-        )
-    return image
-
-
 def _float_type(dtype):
     # Half the memory where float32 holds every value: integers of up to 16 bits, as in most images.
     return np.float32 if np.can_cast(dtype, np.float32) else np.float64
@@ -241,3 +198,128 @@ def _as_sparse(features, name):
     if features.dtype.kind not in "buif":
         raise ValueError(f"{name} must hold real numbers, got dtype {features.dtype}.")
     return features.tocsr().astype(_float_type(features.dtype), copy=False)
+
+
+# Images
+
+
+class ImageReader(BaseReader):
+    """Reader of images of shape (height, width) or (height, width, n_features)."""
+
+    one, many = "image", "images"
+    advice = "images are (height, width, n_features), labels (height, width), one image is [image]."
+
+    def __call__(self, example, name):
+        image = as_image(example, name, self.n_features, self.as_in)
+        shape = image.shape[:2]
+        return Example(image.reshape(-1, image.shape[2]), shape, shape)
+
+
+class GridTopology(Topology):
+    """Lattices of pixels whose edge features come from absolute differences of pixel features.
+
+    Parameters
+    ----------
+    n_groups : int
+        Number of directions.
+    transformer : transformer or None
+        Fitted transformer of the differences; None for no features but the constant.
+    n_edge_features : int
+        Number of features of an edge.
+    """
+
+    def __init__(self, n_groups, transformer, n_edge_features):
+        self.n_groups = n_groups
+        self.transformer = transformer
+        self.n_edge_features = n_edge_features
+
+    def edge_features(self, graph, outline, X):
+        constant = np.ones((graph.n_tables, 1))
+        if self.transformer is None or graph.n_edges == 0:
+            return np.broadcast_to(constant, (graph.n_tables, self.n_edge_features))
+        features = self.transformer.transform(edge_differences(graph, X))
+        dense = features.toarray() if sparse.issparse(features) else np.asarray(features, dtype=np.float64)
+        return np.hstack([constant, dense])
+
+
+class LatticeTopology(GridTopology):
+    """Undirected lattices with four or eight neighbours."""
+
+    def __init__(self, connectivity, transformer, n_edge_features):
+        super().__init__(connectivity // 2, transformer, n_edge_features)
+        self.connectivity = connectivity
+
+    def graph(self, outline):
+        return lattice(*outline, connectivity=self.connectivity, tied=self.transformer is None)
+
+
+class MeshTopology(GridTopology):
+    """Directed lattices: each pixel has some of its neighbours as parents."""
+
+    def __init__(self, parents, transformer, n_edge_features):
+        super().__init__(len(parents), transformer, n_edge_features)
+        self.parents = parents
+
+    def graph(self, outline):
+        return mesh(*outline, parents=self.parents, tied=self.transformer is None)
+
+
+def _norm(differences):
+    return np.linalg.norm(differences, axis=1, keepdims=True)
+
+
+#: Transformers of the absolute differences across an edge, by name; None for no such features.
+EDGE_FEATURES = {"bias": None, "contrast": FunctionTransformer(_norm)}
+
+
+def edge_differences(graph, X):
+    """Compute the absolute differences of features across each edge, (n_edges, n_features)."""
+    return np.abs(X[graph.edges[:, 0]] - X[graph.edges[:, 1]])
+
+
+def as_images(X, *, name="X", n_features=None):
+    """Validate images; return a list of arrays of shape (height, width, n_features)."""
+    if len(X) == 0:
+        raise ValueError(f"{name} must hold at least one image, got none.")
+    images, as_in = [], "in fit"
+    for i, example in enumerate(X):
+        images.append(as_image(example, f"{name}[{i}]", n_features, as_in))
+        if n_features is None:
+            n_features, as_in = images[0].shape[2], f"in {name}[0]"
+    return images
+
+
+def as_image(example, name, n_features=None, as_in="in fit"):
+    """Validate one image.
+
+    Parameters
+    ----------
+    example : array-like of shape (height, width) or (height, width, n_features)
+        The image.
+    name : str
+        Its name in messages.
+    n_features : int, default=None
+        Number of features that it must have; None for any.
+    as_in : str, default="in fit"
+        Where that number comes from.
+
+    Returns
+    -------
+    image : ndarray of shape (height, width, n_features)
+        float32 where that is exact, else float64; C-ordered; a view of `example` where possible.
+    """
+    image = as_numbers(example, name)
+    if image.ndim not in (2, 3):
+        raise ValueError(
+            f"{name} must be an image of shape (height, width) or (height, width, n_features), "
+            f"got shape {image.shape}."
+        )
+    if image.size == 0:
+        raise ValueError(f"{name} must have at least one pixel and one feature, got shape {image.shape}.")
+    image = np.ascontiguousarray(image.reshape(*image.shape[:2], -1), dtype=_float_type(image.dtype))
+    assert_all_finite(image, input_name=name)
+    if n_features is not None and image.shape[2] != n_features:
+        raise ValueError(
+            f"{name} must have {n_features} features per pixel, as {as_in}, got {image.shape[2]}."
+        )
+    return image

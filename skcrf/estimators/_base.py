@@ -9,13 +9,13 @@ from sklearn.base import BaseEstimator, ClassifierMixin, _fit_context
 from sklearn.callback import CallbackSupportMixin
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
-from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import validate_data
 
 from skcrf._registry import Instances, resolve, restore_on_error
 from skcrf.data import (
     Examples,
     Labels,
+    check_classes,
     check_unlabelled,
     check_weights,
     compute_class_weights,
@@ -27,6 +27,7 @@ from skcrf.data import (
     sorted_classes,
 )
 from skcrf.estimators._decoding import DECODINGS, CountErrors
+from skcrf.estimators._partial_fit import PartialFitMixin
 from skcrf.estimators._prediction import PredictionMixin
 from skcrf.gradients import GRADIENTS, BaseGradient
 from skcrf.inference import INFERENCE, BaseInference
@@ -44,7 +45,6 @@ from skcrf.training import (
     choose_decoding,
     default_optimizer,
     fitted_attributes,
-    missing_epochs,
     run_stages,
     start_from_estimator,
     warn_inference,
@@ -56,14 +56,9 @@ from skcrf.training import (
 _AUTO = ("optimizer", "auto")
 
 
-def _is_incremental(estimator):
-    problem = missing_epochs(estimator.optimizer)
-    if problem is not None:
-        raise AttributeError(problem)
-    return True
-
-
-class BaseFieldClassifier(PredictionMixin, ClassifierMixin, CallbackSupportMixin, BaseEstimator, ABC):
+class BaseFieldClassifier(
+    PartialFitMixin, PredictionMixin, ClassifierMixin, CallbackSupportMixin, BaseEstimator, ABC
+):
     """Base class of the classifiers.
 
     Conventions
@@ -213,56 +208,6 @@ class BaseFieldClassifier(PredictionMixin, ClassifierMixin, CallbackSupportMixin
             context.call_on_fit_task_end(**arguments, reconstruction_attributes=lambda: attributes)
         return self
 
-    @available_if(_is_incremental)
-    @_fit_context(prefer_skip_nested_validation=True)
-    def partial_fit(self, X, y, classes=None, sample_weight=None):
-        """Make one pass over some more examples; needs a mini-batch optimizer such as "adam".
-
-        The first call fixes the shape of the model: the number of neighbours, the features of edges and, for
-        dictionaries, the names of features; later names are ignored. It also finds the start: `init` as for
-        `fit`, except that "auto" means zeros. A start that has to be fitted uses the examples of that call.
-
-        Parameters
-        ----------
-        X : sequence of examples
-            Training examples; see the class.
-        y : sequence of array-like
-            Labels, as for `fit`.
-        classes : array-like of shape (n_classes,), default=None
-            All labels of all calls. Needed in the first call, unless the parameter `classes` has them or `y`
-            holds them all.
-        sample_weight : array-like of shape (n_examples,), default=None
-            Weight of each example.
-
-        Returns
-        -------
-        self : object
-            The estimator.
-        """
-        first = not self.__sklearn_is_fitted__()
-        with restore_on_error(self):
-            self._run_epoch(self._prepare(X, y, sample_weight, reset=first, classes=classes), first)
-        return self
-
-    def _run_epoch(self, batches, first):
-        if not batches:  # no labels, or no weights
-            return
-        with self._workers() as run:
-            objective = self._objective(batches, run)
-            monitor = Monitor(self, objective.model)
-            # The first call may have few examples: fit to them only a start that the user asks for by name.
-            init = "zeros" if isinstance(self.init, str) and self.init == "auto" else self.init
-            w = self._start(init, objective, monitor) if first else self._fitted_model()[1]
-            # After a fit, or with another optimizer, start afresh from the fitted weights.
-            optimizer = self.optimizer_
-            fresh = type(optimizer), w, optimizer.init_state(w), check_random_state(self.random_state)
-            before = vars(self).get("_partial_fit_state", fresh)
-            _, w, state, rng = before if before[0] is fresh[0] else fresh
-            w, value, state = optimizer.epoch(objective, w, state, rng)
-        self._partial_fit_state = fresh[0], w, state, rng
-        monitor.loss_curve = [*([] if first else self.loss_curve_), value]
-        self._set_fitted(objective.model.unpack(optimizer.averaged(w, state)), monitor, converged=False)
-
     @property
     def _init(self):
         """The start of `fit`: a name, or an estimator."""
@@ -347,16 +292,7 @@ class BaseFieldClassifier(PredictionMixin, ClassifierMixin, CallbackSupportMixin
     def _find_classes(self, labels, classes):
         found = labels.classes()  # also if classes are given: raises an error if all labels are hidden
         classes = self.classes if classes is None else classes
-        if classes is None:
-            return found
-        if np.ndim(classes) != 1 or len(classes) == 0:
-            raise ValueError(f"classes must be a list of labels, got {classes!r}.")
-        classes = sorted_classes([classes], name="classes")
-        if self.missing_label is not None and self.missing_label in classes.tolist():
-            raise ValueError(
-                f"classes must not hold missing_label={self.missing_label!r}, which marks hidden labels."
-            )
-        return classes
+        return found if classes is None else check_classes(classes, self.missing_label)
 
     def _set_components(self):
         """Resolve the components, and raise the errors now that would come after a long fit."""

@@ -1,7 +1,6 @@
 """Gradient strategies, by name, and their base class."""
 
-from skcrf.gradients._base import BaseGradient
-from skcrf.gradients.backprop import Backprop
+from skcrf.gradients._base import Backprop, BaseGradient
 from skcrf.gradients.implicit import Implicit
 from skcrf.gradients.perturbation import Perturbation
 

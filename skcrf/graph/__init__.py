@@ -3,12 +3,12 @@
 import warnings
 from importlib import import_module
 
+from skcrf.graph._arrays import Potentials, canonical, canonical_graph, pack, select, sum_by_example
 from skcrf.graph._clamp import augment, clamp
 from skcrf.graph._errors import ExampleError, ImpossibleError
 from skcrf.graph._factor_graph import FactorGraph, as_factors, from_factors
 from skcrf.graph._factor_potentials import factor_potentials
 from skcrf.graph._order import topological_order
-from skcrf.graph._packing import canonical_graph, pack, select
 from skcrf.graph._pairwise_graph import (
     OFFSETS,
     PARENTS,
@@ -21,16 +21,13 @@ from skcrf.graph._pairwise_graph import (
     untied,
     without_edges,
 )
-from skcrf.graph._potentials import (
-    Potentials,
-    canonical,
+from skcrf.graph._pairwise_potentials import (
     outer,
     over_edges,
     scaled,
     score,
     score_vjp,
     sum_by_edge,
-    sum_by_example,
     sum_by_node,
     sum_by_table,
     tables_of_edges,

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from skcrf.graph._packing import canonical_graph, owner
+from skcrf.graph._arrays import canonical_graph, owner
 from skcrf.graph._pairwise_graph import Graph, untied, without_edges
 
 # Larger tables do not fit into memory.

@@ -1,21 +1,19 @@
-"""Potentials of factor graphs: the factor versions of the functions in `_potentials`."""
+"""Potentials of factor graphs: the factor versions of the functions in `_pairwise_potentials`."""
 
 import math
 
 import numpy as np
 
 from skcrf._numerics import kernel, kernel_array
+from skcrf.graph._arrays import Potentials, owner, sum_by_example
 from skcrf.graph._factor_graph import FactorGraph
-from skcrf.graph._packing import owner
-from skcrf.graph._potentials import (
-    Potentials,
+from skcrf.graph._pairwise_potentials import (
     outer,
     over_edges,
     scaled,
     score,
     score_vjp,
     sum_by_edge,
-    sum_by_example,
     sum_by_table,
     tables_of_edges,
 )

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from skcrf.graph._packing import canonical_graph, owner
+from skcrf.graph._arrays import canonical_graph, owner
 
 
 class Graph(NamedTuple):

@@ -78,7 +78,7 @@ class Engine(ABC):
         return np.ones(plan.graph.n_examples, dtype=np.int64)
 
     def __init__(self, plan, theta, options=1):
-        self.graph, self.theta, self.rho = plan.graph, theta, plan.rho
+        self.graph, self.theta, self.rho, self.inward = plan.graph, theta, plan.rho, plan.inward
         self.measure = plan.tol > 0
 
     @abstractmethod

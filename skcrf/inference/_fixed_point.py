@@ -12,8 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from sklearn.utils._param_validation import Interval
 
-from skcrf._numerics import max_abs_by_part
-from skcrf._scratch import copy
+from skcrf._numerics import copy, max_abs_by_part
 
 #: Constraints on the parameters of all methods that iterate.
 ITERATION = {

@@ -38,7 +38,7 @@ class EdgelessEngine(PairwiseEngine):
 
     def __init__(self, plan, theta, options=1):
         Engine.__init__(self, plan, theta, options)
-        self.inward, self.row_ptr = plan.inward, 2 * plan.graph.edge_ptr
+        self.row_ptr = 2 * plan.graph.edge_ptr
 
     def initial_state(self):
         return np.zeros((0, self.theta.unary.shape[1]))

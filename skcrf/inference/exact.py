@@ -6,8 +6,7 @@ from typing import NamedTuple
 import numpy as np
 from sklearn.utils._param_validation import Interval
 
-from skcrf import _scratch
-from skcrf._numerics import kernel_array
+from skcrf._numerics import empty, kernel_array
 from skcrf.graph import ExampleError, FactorGraph, Graph, Potentials, canonical
 from skcrf.inference._base import (
     BaseInference,
@@ -85,7 +84,7 @@ class Exact(BaseInference):
         group, fixed_state = _groups(theta, rank)
         trees = self._trees(factors, group)
         offsets = _offsets(factors, theta, fixed_state, trees)
-        tables, seps = (_scratch.empty(size) for size in _sizes(trees))
+        tables, seps = (empty(size) for size in _sizes(trees))
         n_unary, n_beliefs = theta.unary.size, int(factors.belief_ptr[-1])
         mu, log_z = np.zeros(n_unary + edges * n_beliefs), np.empty(graph.n_examples)
         flat = np.concatenate([theta.unary.ravel(), theta.tables.ravel()])

@@ -1,16 +1,26 @@
-"""Tree-reweighted belief propagation."""
+"""Tree-reweighted belief propagation and its edge weights.
 
+Edge weights are probabilities of edges in distributions over spanning trees. Weights of factors are
+probabilities in distributions over acyclic sets, in which no two factors are connected in more than one way.
+The entropy of such a set is that of its nodes minus the mutual information of its factors, and so is the mean
+over all sets, with the probability of each factor as its weight.
+"""
+
+from functools import lru_cache, singledispatch
 from numbers import Real
 
 import numpy as np
 from sklearn.base import clone
 from sklearn.utils._param_validation import Interval, StrOptions
 
-from skcrf.graph import ExampleError
-from skcrf.inference._edge_weights import spanning_tree_weights
+from skcrf._numerics import kernel
+from skcrf.graph import ExampleError, FactorGraph
 from skcrf.inference._engine import Plan
 from skcrf.inference._fixed_point import may_resume
 from skcrf.inference._message_passing import PASSING, MessagePassing
+
+# Minimum number of covering sets per factor. More sets give more even weights.
+_MIN_USES = 3
 
 
 class TRW(MessagePassing):
@@ -100,3 +110,122 @@ class TRW(MessagePassing):
                 wrong[0],
             )
         return np.tile(rho, graph.n_examples)
+
+
+# Edge weights
+
+
+@singledispatch
+def spanning_tree_weights(graph):
+    """Compute the probability of each edge in a distribution over spanning trees.
+
+    Parameters
+    ----------
+    graph : Graph or FactorGraph
+        Any graph; on graphs that are not connected, trees are forests, and on factor graphs, acyclic sets of
+        factors.
+
+    Returns
+    -------
+    rho : ndarray of shape (n_edges,)
+        Probabilities, 1 on forests.
+    """
+    rho = np.empty(graph.n_edges)
+    for example in np.flatnonzero(np.diff(graph.edge_ptr)):
+        edges = slice(graph.edge_ptr[example], graph.edge_ptr[example + 1])
+        height, width = (int(size) for size in graph.shapes[example])
+        if height > 0:
+            rho[edges] = _lattice_weights(height, width, edges.stop - edges.start)
+        else:
+            first, end = graph.node_ptr[example : example + 2].tolist()
+            rho[edges] = _pairwise_weights(end - first, (graph.edges[edges] - first).tobytes())
+    return rho
+
+
+@spanning_tree_weights.register
+def _(graph: FactorGraph):
+    structure = graph.scope_ptr, graph.scope, graph.node_ptr, graph.edge_ptr
+    return _factor_weights(*(array.tobytes() for array in structure))
+
+
+@lru_cache(maxsize=4)
+def _lattice_weights(height, width, n_edges):
+    """Average over combs: all edges of one direction, and edges that connect them.
+
+    All horizontal edges and a random column form a spanning tree, and so do all vertical edges and a random
+    row. With diagonals, so do all edges of a diagonal direction, the top row and one outer column.
+
+    With diagonals, equal weights for all edges or per direction are not an option: every tree contains one of
+    the three edges of a corner, which would leave almost nothing for the other diagonals.
+    """
+    diagonals = n_edges > height * (width - 1) + width * (height - 1)
+    trees = 4 if diagonals else 2
+    horizontal = np.full((height, width - 1), (1 + 1 / height) / trees)
+    vertical = np.full((height - 1, width), (1 + 1 / width) / trees)
+    if diagonals:
+        horizontal[0] += 2 / trees
+        vertical[:, 0] += 1 / trees
+        vertical[:, -1] += 1 / trees
+    diagonal = np.full(n_edges - horizontal.size - vertical.size, 1 / trees)
+    return np.concatenate([horizontal.ravel(), vertical.ravel(), diagonal])
+
+
+@lru_cache(maxsize=1024)
+def _pairwise_weights(n_nodes, edges):
+    """Cover one pairwise example with spanning trees; parallel edges share the weight of their pair."""
+    edges = np.sort(np.frombuffer(edges, dtype=np.int64).reshape(-1, 2), axis=1)
+    pairs, pair_of, copies = np.unique(edges, axis=0, return_inverse=True, return_counts=True)
+    scope_ptr, node_ptr = np.arange(0, 2 * len(pairs) + 1, 2), np.array([0, n_nodes])
+    rho = _covering_weights(scope_ptr, pairs.reshape(-1), node_ptr, np.array([0, len(pairs)]))
+    return (rho / copies)[pair_of.ravel()]
+
+
+@lru_cache(maxsize=8)
+def _factor_weights(*structure):
+    """Cover the factors of each example with acyclic sets."""
+    return _covering_weights(*(np.frombuffer(array, dtype=np.int64).copy() for array in structure))
+
+
+@kernel
+def _covering_weights(scope_ptr, scope, node_ptr, edge_ptr):
+    """Cover factors with acyclic sets of the least used ones; return their relative frequencies."""
+    rho, n_uses = np.ones(edge_ptr[-1]), np.zeros(edge_ptr[-1], np.int64)
+    parent, mark = np.empty(node_ptr[-1], np.int64), np.full(node_ptr[-1], -1)
+    for example in range(len(node_ptr) - 1):
+        first, end = edge_ptr[example], edge_ptr[example + 1]
+        n_sets, least = 0, 0
+        while least < _MIN_USES and end > first:
+            for node in range(node_ptr[example], node_ptr[example + 1]):
+                parent[node] = node
+            for place in np.argsort(n_uses[first:end], kind="mergesort"):
+                if _add_if_acyclic(scope_ptr, scope, first + place, parent, mark):
+                    n_uses[first + place] += 1
+            n_sets, least = n_sets + 1, n_uses[first:end].min()
+        for factor in range(first, end):
+            rho[factor] = n_uses[factor] / n_sets
+    return rho
+
+
+@kernel
+def _add_if_acyclic(scope_ptr, scope, factor, parent, mark):
+    """Merge the trees of the nodes of a factor, unless two nodes are in one tree; returns whether it did."""
+    first, end = scope_ptr[factor], scope_ptr[factor + 1]
+    is_acyclic = True
+    for link in range(first, end):
+        root = _root(parent, scope[link])
+        is_acyclic &= mark[root] != factor
+        mark[root] = factor
+    for link in range(first, end):
+        mark[_root(parent, scope[link])] = -1
+    if is_acyclic:
+        for link in range(first + 1, end):
+            parent[_root(parent, scope[link])] = _root(parent, scope[first])
+    return is_acyclic
+
+
+@kernel
+def _root(parent, node):
+    while parent[node] != node:
+        parent[node] = parent[parent[node]]
+        node = parent[node]
+    return node

@@ -10,7 +10,7 @@ from sklearn.utils._param_validation import Interval
 from skcrf.graph import FactorGraph, over_edges, sum_by_example
 from skcrf.losses._base import BaseLoss
 from skcrf.losses._factor_pieces import labelled_states
-from skcrf.losses._pointwise import logistic, quadratic, smoothed_error
+from skcrf.losses.univariate import SmoothedClassification, UnivariateLogistic, UnivariateQuadratic
 
 # Entries of edge marginals that are processed at a time: 2 MB, and a few times that for temporary arrays.
 _ENTRIES_AT_A_TIME = 2**18
@@ -124,7 +124,7 @@ class CliqueLogistic(CliqueLoss):
     array([2.079])
     """
 
-    pointwise = staticmethod(logistic)
+    pointwise = staticmethod(UnivariateLogistic.pointwise)
 
 
 class CliqueQuadratic(CliqueLoss):
@@ -148,7 +148,7 @@ class CliqueQuadratic(CliqueLoss):
     array([1.25])
     """
 
-    pointwise = staticmethod(quadratic)
+    pointwise = staticmethod(UnivariateQuadratic.pointwise)
 
 
 class CliqueSmoothed(CliqueLoss):
@@ -181,9 +181,7 @@ class CliqueSmoothed(CliqueLoss):
     _parameter_constraints = {"alpha": [Interval(Real, 0, None, closed="neither")]}
 
     starts_from = "univariate_logistic"  # D10 section 4: this loss is flat far from its minimum
+    pointwise = SmoothedClassification.pointwise
 
     def __init__(self, alpha=15.0):
         self.alpha = alpha
-
-    def pointwise(self, p, target):
-        return smoothed_error(p, target, self.alpha)

@@ -1,14 +1,20 @@
-"""Losses of the node marginals, D13 section 4.2."""
+"""Losses of the node marginals, D13 section 4.2.
+
+Their functions of a marginal and its label, `pointwise`, are also those of the losses of pairs in `clique`.
+"""
 
 from abc import abstractmethod
 from numbers import Real
 
 import numpy as np
+from scipy.special import expit
 from sklearn.utils._param_validation import Interval
 
 from skcrf.graph import sum_by_example
 from skcrf.losses._base import BaseLoss
-from skcrf.losses._pointwise import logistic, quadratic, smoothed_error
+
+# Smaller probabilities are treated as equal, so that neither their reciprocals nor sums of these overflow.
+_SMALLEST = 1e-300
 
 
 class UnivariateLoss(BaseLoss):
@@ -94,7 +100,14 @@ class UnivariateLogistic(UnivariateLoss):
     array([1.386])
     """
 
-    pointwise = staticmethod(logistic)
+    @staticmethod
+    def pointwise(p, target):
+        # -log p(target)
+        rows = np.arange(len(p))
+        mass = np.maximum(p[rows, target], _SMALLEST)
+        d_p = np.zeros_like(p)
+        d_p[rows, target] = -1.0 / mass
+        return -np.log(mass), d_p
 
 
 class UnivariateQuadratic(UnivariateLoss):
@@ -120,7 +133,12 @@ class UnivariateQuadratic(UnivariateLoss):
     array([1.])
     """
 
-    pointwise = staticmethod(quadratic)
+    @staticmethod
+    def pointwise(p, target):
+        # sum_x (p(x) - [x == target])^2
+        error = p.copy()
+        error[np.arange(len(p)), target] -= 1.0
+        return (error * error).sum(axis=1), 2.0 * error
 
 
 class SmoothedClassification(UnivariateLoss):
@@ -161,4 +179,13 @@ class SmoothedClassification(UnivariateLoss):
         self.alpha = alpha
 
     def pointwise(self, p, target):
-        return smoothed_error(p, target, self.alpha)
+        rows = np.arange(len(p))
+        others = p.copy()
+        others[rows, target] = -np.inf  # with a single state the value is 0
+        best = np.argmax(others, axis=1)
+        value = expit(self.alpha * (others[rows, best] - p[rows, target]))
+        slope = self.alpha * value * (1.0 - value)
+        d_p = np.zeros_like(p)
+        d_p[rows, best] = slope
+        d_p[rows, target] -= slope
+        return value, d_p

@@ -7,8 +7,7 @@ minus its log-sum-exp over x. The product of all conditionals is a distribution,
 
 import numpy as np
 
-from skcrf._numerics import kernel, log_normalise
-from skcrf._scratch import empty
+from skcrf._numerics import empty, kernel, log_normalise
 from skcrf.graph import ExampleError, FactorGraph, Potentials, canonical_graph, topological_order
 
 # Entries of the largest table of a node and its parents.

@@ -6,7 +6,7 @@
 import numpy as np
 from scipy import sparse
 
-from skcrf._scratch import empty
+from skcrf._numerics import empty
 from skcrf.graph import Potentials
 from skcrf.models._base import BaseModel
 

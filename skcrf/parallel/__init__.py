@@ -1,7 +1,6 @@
 """Evaluation of a function on batches: threads, dask clusters, prefetching."""
 
-from skcrf.parallel.backends import workers
 from skcrf.parallel.prefetch import prefetched
-from skcrf.parallel.threads import plain_interrupts
+from skcrf.parallel.threads import plain_interrupts, workers
 
 __all__ = ["plain_interrupts", "prefetched", "workers"]

@@ -10,16 +10,14 @@ from queue import Empty, Queue
 
 from sklearn import config_context, get_config
 
-from skcrf._scratch import reuse_memory
-from skcrf.parallel.blas import one_blas_thread
+from skcrf._numerics import reuse_memory
 from skcrf.parallel.dask_recovery import (
     LOST_WORKER_ERRORS,
     LostWorkerCounter,
     result_or_loss,
     wait_for_workers,
 )
-from skcrf.parallel.progress import Progress
-from skcrf.parallel.threads import OneThread
+from skcrf.parallel.threads import OneThread, Progress, one_blas_thread
 
 # Approximate number of bytes in one message.
 _MESSAGE_BYTES = 2**26

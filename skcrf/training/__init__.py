@@ -13,9 +13,14 @@ from skcrf.training.compatibility import (
     missing_marginals,
 )
 from skcrf.training.convergence import warn_inference, warn_interrupted, warn_optimizer
-from skcrf.training.minimise import Monitor, fitted_attributes, run_stages
+from skcrf.training.minimise import (
+    STARTS,
+    Monitor,
+    fitted_attributes,
+    run_stages,
+    start_from_estimator,
+)
 from skcrf.training.objective import Evaluation, Objective
-from skcrf.training.starts import STARTS, start_from_estimator
 
 __all__ = [
     "DECODING_TASKS",

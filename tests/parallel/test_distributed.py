@@ -27,7 +27,7 @@ from skcrf.gradients import Backprop
 from skcrf.inference import TRW
 from skcrf.losses import UnivariateLogistic
 from skcrf.optimizers import Adam
-from skcrf.parallel import progress, workers
+from skcrf.parallel import threads, workers
 from skcrf.preprocessing import PixelWise
 from skcrf.training import Evaluation, Objective
 
@@ -342,7 +342,7 @@ def test_cluster_without_workers_is_refused(data):
     with distributed.LocalCluster(**options) as cluster:
         with distributed.Client(cluster, set_as_default=False) as client:
             with (
-                dask_cluster.DaskCluster(client, 0.2, progress.Progress("", 0)) as run,
+                dask_cluster.DaskCluster(client, 0.2, threads.Progress("", 0)) as run,
                 pytest.raises(RuntimeError, match="no worker"),
             ):
                 run(len, batches_of(*data))

@@ -4,8 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from skcrf._numerics import kernel
-from skcrf._scratch import copy, empty, full
+from skcrf._numerics import copy, empty, full, kernel
 from skcrf.graph import Potentials
 from skcrf.inference._lattice.layout import (
     COLUMNS,

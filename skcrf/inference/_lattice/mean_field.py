@@ -2,8 +2,7 @@
 
 import numpy as np
 
-from skcrf._numerics import kernel, reduction_kernel, vector_exp, vector_kernel
-from skcrf._scratch import full
+from skcrf._numerics import full, kernel, reduction_kernel, vector_exp, vector_kernel
 from skcrf.graph import OFFSETS, Potentials
 from skcrf.inference._lattice.engine import Options, first_edges, lattice_options, values_at
 from skcrf.inference._lattice.mean_field_layout import (

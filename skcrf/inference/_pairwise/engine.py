@@ -26,10 +26,6 @@ _ROUNDING = 1e-14
 class MessageEngine(Engine):
     """Base of the engines that pass messages on pairwise graphs."""
 
-    def __init__(self, plan, theta, options=1):
-        super().__init__(plan, theta, options)
-        self.inward = plan.inward
-
     @abstractmethod
     def messages(self, state):
         """Convert a state to log-messages, numbered as in `Graph`."""

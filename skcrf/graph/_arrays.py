@@ -1,4 +1,4 @@
-"""Packing graphs into a batch and selecting examples of a batch, for both kinds of graphs.
+"""Arrays of a batch, for both kinds of graphs: potentials, packing, selection, sums by example.
 
 A graph is a NamedTuple of index arrays. Its `columns` describe the rows and values of each array:
 ``("edge", "node")`` has one row per edge and node indices as values, ``("node",)`` one value per node, and
@@ -8,6 +8,40 @@ A graph is a NamedTuple of index arrays. Its `columns` describe the rows and val
 from typing import NamedTuple
 
 import numpy as np
+
+from skcrf._numerics import kernel_array
+
+
+class Potentials(NamedTuple):
+    """Potentials theta, or an array pair of their shapes such as a gradient.
+
+    Attributes
+    ----------
+    unary : ndarray of shape (n_nodes, n_states)
+        ``theta(x_i)``; ``-inf`` forbids a state.
+    tables : ndarray of shape (n_tables, n_states, n_states)
+        ``theta(x_i, x_j)``; edge ``e`` uses ``tables[graph.edge_table[e]]``. Factor graphs have flat tables
+        of shape (n_entries,).
+    """
+
+    unary: np.ndarray
+    tables: np.ndarray
+
+
+def canonical(theta):
+    """Convert potentials to the dtype and memory order of the kernels.
+
+    Parameters
+    ----------
+    theta : Potentials
+        Potentials of any dtype.
+
+    Returns
+    -------
+    theta : Potentials
+        Writable C-ordered float64 arrays, without a copy where possible.
+    """
+    return Potentials(*(kernel_array(array) for array in theta))
 
 
 def canonical_graph(graph):
@@ -29,6 +63,27 @@ def canonical_graph(graph):
 def owner(ptr):
     """Return the segment of each element, given the start `ptr` of each segment."""
     return np.repeat(np.arange(len(ptr) - 1), np.diff(ptr))
+
+
+def sum_by_example(values, example, graph):
+    """Sum values over each example in order, independently of the packing.
+
+    Parameters
+    ----------
+    values : ndarray of shape (n,)
+        Values.
+    example : ndarray of shape (n,)
+        Example of each value.
+    graph : Graph
+        Batch.
+
+    Returns
+    -------
+    sums : ndarray of shape (n_examples,)
+        One sum per example.
+    """
+    sums = np.bincount(example, weights=values, minlength=graph.n_examples)
+    return sums.astype(np.float64)  # bincount returns integers for empty input
 
 
 def pack(graphs):

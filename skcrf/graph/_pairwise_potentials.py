@@ -1,46 +1,14 @@
-"""Potentials, their scores, and sums over the edges of a graph.
+"""Potentials of pairwise graphs: scores, and sums over the edges of a graph.
 
-The functions here are for pairwise graphs; `_factor_potentials` registers the versions for factor graphs.
+`_factor_potentials` registers the versions of these functions for factor graphs.
 """
 
 from functools import singledispatch
-from typing import NamedTuple
 
 import numpy as np
 
 from skcrf._numerics import kernel, kernel_array
-
-
-class Potentials(NamedTuple):
-    """Potentials theta, or an array pair of their shapes such as a gradient.
-
-    Attributes
-    ----------
-    unary : ndarray of shape (n_nodes, n_states)
-        ``theta(x_i)``; ``-inf`` forbids a state.
-    tables : ndarray of shape (n_tables, n_states, n_states)
-        ``theta(x_i, x_j)``; edge ``e`` uses ``tables[graph.edge_table[e]]``. Factor graphs have flat tables
-        of shape (n_entries,).
-    """
-
-    unary: np.ndarray
-    tables: np.ndarray
-
-
-def canonical(theta):
-    """Convert potentials to the dtype and memory order of the kernels.
-
-    Parameters
-    ----------
-    theta : Potentials
-        Potentials of any dtype.
-
-    Returns
-    -------
-    theta : Potentials
-        Writable C-ordered float64 arrays, without a copy where possible.
-    """
-    return Potentials(*(kernel_array(array) for array in theta))
+from skcrf.graph._arrays import Potentials, sum_by_example
 
 
 @singledispatch
@@ -243,24 +211,3 @@ def over_edges(graph, values):
         The same values.
     """
     return values[:, None, None]
-
-
-def sum_by_example(values, example, graph):
-    """Sum values over each example in order, independently of the packing.
-
-    Parameters
-    ----------
-    values : ndarray of shape (n,)
-        Values.
-    example : ndarray of shape (n,)
-        Example of each value.
-    graph : Graph
-        Batch.
-
-    Returns
-    -------
-    sums : ndarray of shape (n_examples,)
-        One sum per example.
-    """
-    sums = np.bincount(example, weights=values, minlength=graph.n_examples)
-    return sums.astype(np.float64)  # bincount returns integers for empty input
