@@ -200,7 +200,7 @@ def test_refuses_what_it_cannot_do_exactly(cls):
     if cls.exact_on == "forest":
         graph = pack([zoo.SINGLES["chain"], zoo.SINGLES["cycle"]])
         for loopy in (graph, *zoo.LOOPY.values()):
-            with pytest.raises(ValueError, match="example 1 has" if loopy is graph else "cycle"):
+            with pytest.raises(ValueError, match="in example 1" if loopy is graph else "cycle"):
                 cls().forward(loopy, zoo.constant(loopy, 2, None))
     elif "max_states" in cls().get_params():
         graph = pack([zoo.SINGLES["pair"], zoo.SINGLES["complete"]])
