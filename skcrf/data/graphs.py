@@ -95,7 +95,7 @@ class GraphReader(BaseReader):
             problem = f"{name} must be a tuple of 2 to 4 parts, got {type(example).__name__}{length}"
         else:
             nodes = as_numbers(example[0], f"{name}[0]")
-            problem = f"{name}[0] must have shape (n_nodes, n_features), got shape {nodes.shape}"
+            problem = f"{name}[0] must be node features (n_nodes, n_features), got shape {nodes.shape}"
         raise TypeError(f"{problem}: {self.advice}")
 
     def _check_edges(self, edges, n_nodes, name):

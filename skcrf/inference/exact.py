@@ -130,7 +130,7 @@ class Exact(BaseInference):
                 least = "" if cost.is_whole else "at least "
                 able = inference_names(lambda one: one.tol is not None and {"sum", "max"} <= one.tasks)
                 raise ExampleError(
-                    f"max_memory must be {least}{cost.n_bytes:.4g} bytes for Exact on {{example}}, got "
+                    f"max_memory must be at least {cost.n_bytes:.4g} bytes for Exact on {{example}}, got "
                     f"{self.max_memory:.4g}: the induced width is {least}{cost.width}, and the largest table "
                     f"has 2**{cost.log2_largest:.4g} entries. Increase max_memory, or use one of {able}.",
                     examples[0],

@@ -186,7 +186,7 @@ def test_exact_methods_refuse_problems_that_they_cannot_solve(cls):
     if cls.exact_on == "forest":
         graph = pack([fields.SINGLES["chain"], fields.SINGLES["cycle"]])
         for loopy in (graph, *fields.LOOPY.values()):
-            with pytest.raises(ValueError, match="example 1 has" if loopy is graph else "cycle"):
+            with pytest.raises(ValueError, match="in example 1" if loopy is graph else "cycle"):
                 cls().forward(loopy, fields.constant(loopy, 2, None))
     elif "max_states" in cls().get_params():
         graph = pack([fields.SINGLES["pair"], fields.SINGLES["complete"]])

@@ -203,7 +203,7 @@ def test_inverse_transform_restores_sequences_and_graphs():
         ),
         (
             [(np.ones((2, 3)), [[0, 1]]), ([1.0, 2.0], [[0, 1]])],
-            r"X\[1\]\[0\] must have shape .* graphs are tuples",
+            r"X\[1\]\[0\] must be node features .* graphs are tuples",
         ),
         ([[1.0, 2.0], [1.0]], r"got shape \(1,\) in X\[1\] .* sequences are \(length, n_features\)"),
         (NAMED[0], r"got {'word': 'the', .* in X\[0\]: sequences are \(length, n_features\)"),
