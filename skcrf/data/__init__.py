@@ -1,6 +1,7 @@
 """Examples in: readers, labels, weights, topologies and batches."""
 
 from skcrf.data.batch import Batch, BatchLoader, check_unlabelled, make_batches, partition, stack_rows
+from skcrf.data.class_weights import compute_class_weights
 from skcrf.data.examples import (
     Examples,
     Source,
@@ -19,7 +20,6 @@ from skcrf.data.labels import (
     LazyClassIndices,
     check_classes,
     check_shape,
-    compute_class_weights,
     encode_labels,
     read_labels,
     sorted_classes,

@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
+from skcrf.data.class_weights import site_weights
 from skcrf.data.examples import Examples, user_index
-from skcrf.data.labels import LazyClassIndices, site_weights
+from skcrf.data.labels import LazyClassIndices
 from skcrf.data.readers import Topology
 from skcrf.graph import Graph, isolated, pack, without_edges
 

@@ -1,7 +1,7 @@
 """Models: from weights to potentials, and gradients back."""
 
 from skcrf.models._base import BaseModel
-from skcrf.models._families import ancestral_samples, conditionals, conditionals_vjp, families
+from skcrf.models._conditionals import ancestral_samples, conditionals, conditionals_vjp, families
 from skcrf.models.directed import DirectedModel
 from skcrf.models.pairwise import TIES, IndependentModel, PairwiseModel
 

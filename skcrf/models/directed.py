@@ -3,7 +3,7 @@
 from collections import OrderedDict
 from threading import Lock
 
-from skcrf.models._families import ancestral_samples, conditionals, conditionals_vjp, families
+from skcrf.models._conditionals import ancestral_samples, conditionals, conditionals_vjp, families
 from skcrf.models.pairwise import IndependentModel, PairwiseModel
 
 # Graphs whose factors are kept, so that images of one size share them.
