@@ -180,6 +180,7 @@ def _structure(graph, group, example):
         scope_ptr - scope_ptr[0],
         graph.scope[links] - nodes.start,
         graph.stride[links],
+        graph.shapes[example],
     )
     return Structure(*(field.tobytes() for field in fields))
 

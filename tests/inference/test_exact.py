@@ -14,7 +14,17 @@ from derivatives import check_gradient
 from numba import config
 from numpy.testing import assert_allclose, assert_array_equal
 
-from skcrf.graph import Potentials, chain, clamp, factor_potentials, from_factors, lattice, pack, select
+from skcrf.graph import (
+    Potentials,
+    as_factors,
+    chain,
+    clamp,
+    factor_potentials,
+    from_factors,
+    lattice,
+    pack,
+    select,
+)
 from skcrf.inference import Exact, Tree
 from skcrf.inference._junction.order import eliminate
 from skcrf.inference._junction.tree import junction_tree
@@ -204,6 +214,32 @@ def test_memory_error_names_width_entries_and_bytes():
     wide = lattice(70, 70)
     with pytest.raises(ValueError, match=r"width is at least 6\d"):
         Exact().forward(wide, fields.constant(wide, 2, None))
+
+
+@pytest.mark.skipif(config.DISABLE_JIT, reason="planning takes minutes")
+@pytest.mark.parametrize("shape", [(15, 100), (100, 15)], ids=str)
+def test_lattices_have_the_width_of_their_shorter_side(shape):
+    graph = lattice(*shape)
+    theta = zoo.constant(graph, 2, None)
+    cost = induced_cost(as_factors(graph, 2), theta._replace(tables=theta.tables.ravel()))
+    assert cost.width == 15
+
+
+@pytest.mark.skipif(config.DISABLE_JIT, reason="planning takes minutes")
+@pytest.mark.parametrize("connectivity", [4, 8])
+def test_long_lattice_agrees_with_one_of_its_transpose(connectivity, seed):
+    """Large enough for an order along the longer side; a tree of another order has the same marginals."""
+    rng = np.random.default_rng(seed)
+    graph, other = (lattice(*shape, connectivity, tied=False) for shape in ((9, 24), (24, 9)))
+    theta = zoo.normal(graph, 2, rng)
+    place = np.arange(9 * 24).reshape(9, 24).T.ravel()  # the pixel of each pixel of the transpose
+    pairs = {tuple(edge): e for e, edge in enumerate(graph.edges.tolist())}
+    edges = place[other.edges].tolist()
+    tables = [theta.tables[pairs[i, j]] if (i, j) in pairs else theta.tables[pairs[j, i]].T for i, j in edges]
+    one = Exact().forward(graph, theta)
+    turned = Exact().forward(other, Potentials(theta.unary[place], np.array(tables)))
+    assert_allclose(turned.mu, one.mu[place], rtol=0, atol=1e-10)
+    assert_allclose(turned.log_z, one.log_z, rtol=1e-12)
 
 
 def test_known_labels_reduce_the_width():

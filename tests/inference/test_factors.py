@@ -7,6 +7,7 @@ import methods
 import numpy as np
 import pytest
 import reference
+from derivatives import check_gradient
 from engines import assert_close_gradients, mixed_product_states, only_plain_engines
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.optimize import linprog
@@ -21,7 +22,7 @@ from skcrf.graph import (
     outer,
     pack,
 )
-from skcrf.inference import INFERENCE
+from skcrf.inference import BP, INFERENCE, Exact
 from skcrf.inference.trw import spanning_tree_weights
 
 BOTH = {name: cls for name, cls in methods.LEARNING.items() if cls.layouts == {"pairwise", "factor"}}
@@ -223,3 +224,44 @@ def test_outer_multiplies_node_marginals(seed):
         mu = rng.random((graph.n_nodes, int(graph.cards.max())))
         assert_allclose(outer(graph, mu), reference.products(graph, mu), rtol=1e-12)
         assert isinstance(fields.constant(graph, None, rng), Potentials)
+
+
+HUB = from_factors(
+    [2] * 22, [(0, i) for i in range(1, 12)] + [(i, 0, i + 10) for i in range(3, 11)] + [(21, 20)] + [(0,)]
+)
+
+
+@pytest.mark.parametrize("draw", [fields.normal, fields.forbidden])
+@pytest.mark.parametrize("damping", [0.0, 0.3])
+def test_hub_of_factors_agrees_with_enumeration_of_messages(draw, damping, seed):
+    """A node of 20 factors of one, two and three nodes; enumeration is too long, so messages are."""
+    rng = np.random.default_rng(seed)
+    theta, d_mu = draw(HUB, 2, rng), rng.normal(size=(HUB.n_nodes, 2))
+    rho = rng.choice([0.5, 0.8, 1.0], size=HUB.n_edges)
+    mu, factor_mu, _ = reference.trw(HUB, theta, rho, 3, damping=damping)
+    inference = INFERENCE["trw"](rho=rho, max_iter=3, damping=damping)
+    beliefs = inference.forward(HUB, theta, edges=True, tape=True)
+    assert_allclose(beliefs.mu, mu, rtol=0, atol=1e-10)
+    assert_allclose(beliefs.edge_mu, factor_mu, rtol=0, atol=1e-10)
+    d_factor_mu, d_log_z = rng.normal(size=factor_mu.shape), rng.normal(size=1)
+
+    def value(graph, theta):
+        copies = INFERENCE["trw"](rho=np.tile(rho, graph.n_examples), max_iter=3, damping=damping)
+        found = copies.forward(graph, theta, edges=True)
+        nodes = (np.resize(d_mu, found.mu.shape) * found.mu).sum(axis=1)
+        factors = np.resize(d_factor_mu, found.edge_mu.shape) * found.edge_mu
+        sums = np.add.reduceat(nodes, graph.node_ptr[:-1]) + np.add.reduceat(
+            factors, graph.belief_ptr[graph.edge_ptr[:-1]]
+        )
+        return sums + d_log_z * found.log_z
+
+    check_gradient(inference.backward(beliefs, d_mu, d_factor_mu, d_log_z), value, HUB, theta)
+
+
+def test_sum_over_best_states_with_a_hub_is_exact(seed):
+    rng = np.random.default_rng(seed)
+    graph = from_factors([2] * 31, [(0, i) for i in range(1, 31)])
+    theta, tau = fields.normal(graph, 2, rng), np.where(np.arange(31) == 0, 0.0, 1.0)
+    one, other = (method.forward(graph, theta, tau) for method in (BP(max_iter=3), Exact()))
+    assert_allclose(one.mu, other.mu, rtol=0, atol=1e-10)
+    assert_allclose(one.log_z, other.log_z, rtol=1e-12)

@@ -3,16 +3,20 @@
 Imports private modules: no public name shows single messages.
 """
 
+import math
+import time
+
 import fields
 import numpy as np
 import pytest
 import reference
 from derivatives import check_gradient
 from engines import only_plain_engines
+from numba import config
 from numpy.testing import assert_allclose, assert_array_equal
 
 from skcrf.graph import Potentials, chain, from_edges, lattice, pack
-from skcrf.inference import TRW, Tree
+from skcrf.inference import BP, TRW, TRWS, Exact, MaxProduct, Tree
 from skcrf.inference._engine import Plan
 from skcrf.inference._pairwise.engine import PairwiseEngine
 from skcrf.inference._pairwise.schedule import BLOCK_SIZE, MESSAGE, message_schedule
@@ -28,11 +32,22 @@ def star(n_leaves, hub):
     return from_edges(n_leaves + 1, np.stack([leaves, np.full(n_leaves, hub)], axis=1))
 
 
+def hub_graph(rng, n_nodes, hub):
+    """Make a node of many edges, some of them parallel, with a few edges between its neighbours."""
+    first = np.delete(np.arange(n_nodes), hub)
+    spokes = np.stack([first, np.full(len(first), hub)], axis=1)
+    spokes = np.concatenate([spokes, spokes[:2, ::-1]])
+    chords = rng.permutation(first)[:8].reshape(4, 2)
+    return from_edges(n_nodes, rng.permutation(np.concatenate([spokes, chords])))
+
+
 GRAPHS = {
     "random": random_graph(np.random.default_rng(0), 12, 20),
     "tied": random_graph(np.random.default_rng(1), 9, 20, tied=True),
     "star": star(11, hub=0),
     "star, hub last": star(11, hub=11),
+    "hub": hub_graph(np.random.default_rng(2), 22, hub=3),
+    "two hubs": pack([hub_graph(np.random.default_rng(3), 20, hub=19), star(18, hub=5)]),
     "eight neighbours": lattice(3, 4, connectivity=8),
     "batch": pack([chain(4), lattice(2, 3), star(3, hub=2), from_edges(2, [])]),
 }
@@ -201,3 +216,114 @@ def test_gradient_through_messages_that_are_replaced_later_in_a_block(shape, see
     with only_plain_engines():
         gradient = inference.backward(inference.forward(graph, theta, tape=True), d_mu)
         check_gradient(gradient, value, graph, theta)
+
+
+def star_marginals(theta, n_leaves, hub):
+    """Compute log_z and the marginals of a star by summing out the leaves one by one."""
+    leaves = np.delete(np.arange(n_leaves + 1), hub)
+    joint = theta.tables + theta.unary[leaves][:, :, None]  # of leaf and hub
+    messages = np.logaddexp.reduce(joint, axis=1)
+    belief = theta.unary[hub] + np.array([math.fsum(column) for column in messages.T.tolist()])
+    log_z, mu = np.logaddexp.reduce(belief), np.empty(theta.unary.shape)
+    mu[hub] = np.exp(belief - log_z)
+    with np.errstate(invalid="ignore"):
+        given_hub = np.where(np.isneginf(messages[:, None]), 0.0, np.exp(joint - messages[:, None]))
+    edge_mu = given_hub * mu[hub]
+    mu[leaves] = edge_mu.sum(axis=2)
+    return log_z, mu, edge_mu
+
+
+HUB_METHODS = {
+    "tree": Tree(),
+    "bp": BP(max_iter=2),
+    "trw": TRW(max_iter=40),
+    "trw_s": TRWS(max_iter=2),
+}
+
+
+@pytest.mark.parametrize("name", HUB_METHODS)
+@pytest.mark.parametrize("hub", [0, 7, 30])
+@pytest.mark.parametrize(("size", "forbidden"), [(1.0, 0.0), (1.0, 0.3), (30.0, 0.0), (1e4, 0.2)])
+def test_star_agrees_with_enumeration(name, hub, size, forbidden, seed):
+    rng, graph = np.random.default_rng(seed), star(30, hub)
+    theta = potentials(graph, 3, rng, size=size, forbidden=forbidden)
+    log_z, mu, edge_mu = star_marginals(theta, 30, hub)
+    atol = 1e-10 if size < 1e4 else 1e-9  # a sum of 30 terms of 1e4 is rounded at 1e-11
+    beliefs = HUB_METHODS[name].forward(graph, theta, edges=True, tape=True)
+    assert_allclose(beliefs.mu, mu, rtol=0, atol=atol)
+    assert_allclose(beliefs.edge_mu, edge_mu, rtol=0, atol=atol)
+    assert_allclose(beliefs.log_z, log_z, rtol=1e-12, atol=1e-10)
+    d_theta = HUB_METHODS[name].backward(beliefs, d_log_z=np.ones(1))
+    assert_allclose(d_theta.unary, mu, rtol=0, atol=atol)
+    assert_allclose(d_theta.tables, edge_mu, rtol=0, atol=atol)
+
+
+def test_large_message_to_a_hub_leaves_no_rounding_errors(seed):
+    """The message of one leaf is huge; what the hub sends to this leaf does not depend on it."""
+    rng, graph = np.random.default_rng(seed), star(40, hub=0)
+    theta = potentials(graph, 2, rng)
+    theta.unary[7] = [1e12, 0.0]
+    theta.tables[6] = [[0.0, -np.inf], [-np.inf, 0.0]]  # the state of leaf 7 is that of the hub
+    engine = make_engine(graph, theta, np.ones(graph.n_edges))
+    state, small = engine.initial_state(), theta._replace(unary=theta.unary.copy())
+    small.unary[7] = 0.0
+    other = make_engine(graph, small, np.ones(graph.n_edges))
+    expected = other.initial_state()
+    for _ in range(2):
+        engine.step(state, np.ones(1, dtype=bool))
+        other.step(expected, np.ones(1, dtype=bool))
+    to_leaf = 2 * 6 + int(graph.edges[6, 1] == 7)
+    found, wanted = (engine.messages(messages)[to_leaf] for messages in (state, expected))
+    assert_allclose(found, wanted, rtol=0, atol=1e-14)
+
+
+@pytest.mark.parametrize("rho", [1.0, 0.6])
+@pytest.mark.parametrize("forbidden", [0.0, 0.2])
+def test_gradient_through_hubs(rho, forbidden, seed):
+    rng, graph = np.random.default_rng(seed), GRAPHS["hub"]
+    theta = potentials(graph, 2, rng, forbidden=forbidden)
+    inference = TRW(rho=rho, max_iter=3, damping=0.2)
+    d_mu = rng.normal(size=theta.unary.shape)
+    d_edge_mu, d_log_z = rng.normal(size=(graph.n_edges, 2, 2)), rng.normal(size=1)
+
+    def value(graph, theta):
+        beliefs = inference.forward(graph, theta, edges=True)
+        nodes = (np.resize(d_mu, beliefs.mu.shape) * beliefs.mu).sum(axis=1)
+        edges = (np.resize(d_edge_mu, beliefs.edge_mu.shape) * beliefs.edge_mu).sum(axis=(1, 2))
+        nodes, edges = (
+            np.add.reduceat(*pair) for pair in ((nodes, graph.node_ptr[:-1]), (edges, graph.edge_ptr[:-1]))
+        )
+        return nodes + edges + np.resize(d_log_z, graph.n_examples) * beliefs.log_z
+
+    beliefs = inference.forward(graph, theta, edges=True, tape=True)
+    check_gradient(inference.backward(beliefs, d_mu, d_edge_mu, d_log_z), value, graph, theta)
+
+
+def test_maximising_on_hubs_is_exact_on_forests(seed):
+    rng, graph = np.random.default_rng(seed), star(30, hub=4)
+    theta = potentials(graph, 3, rng, forbidden=0.2)
+    expected = Exact().forward(graph, theta, 0.0).log_z
+    for method in (Tree(), BP(max_iter=2), MaxProduct(), TRWS(max_iter=2)):
+        beliefs = method.forward(graph, theta, 0.0)
+        assert_allclose(beliefs.log_z, expected, rtol=1e-12)
+        if beliefs.bound is not None:
+            assert_allclose(beliefs.bound, expected, rtol=1e-10)
+
+
+@pytest.mark.skipif(config.DISABLE_JIT, reason="measures compiled kernels")
+@pytest.mark.parametrize("name", HUB_METHODS)
+def test_time_is_linear_in_the_degree(name, seed):
+    rng, times = np.random.default_rng(seed), []
+    for n_leaves in (2_000, 40_000):
+        graph = star(n_leaves, hub=0)
+        theta, d_mu = potentials(graph, 2, rng), np.ones((graph.n_nodes, 2))
+
+        def run(graph=graph, theta=theta, d_mu=d_mu):
+            start = time.process_time()
+            beliefs = HUB_METHODS[name].forward(graph, theta, edges=True, tape=True)
+            HUB_METHODS[name].backward(beliefs, d_mu, beliefs.edge_mu, beliefs.log_z)
+            return time.process_time() - start
+
+        run()  # compiles
+        times.append(min(run() for _ in range(3)) / n_leaves)
+    assert times[1] < 5 * times[0]  # 20 times as large where it is quadratic

@@ -6,6 +6,7 @@ from skcrf.inference._engine import Engine
 from skcrf.inference._factor.readout import choose_states, read_factors, read_nodes, read_tables, read_vjp
 from skcrf.inference._factor.schedule import factor_links, factor_schedule
 from skcrf.inference._factor.sweep import sweep, sweep_vjp
+from skcrf.inference._pairwise.hubs import has_hubs, hubs_of
 from skcrf.inference._pairwise.schedule import breadth_first
 from skcrf.inference._pairwise.sweep import marginals, marginals_vjp
 
@@ -15,22 +16,27 @@ class FactorEngine(Engine):
 
     layout = "factor"
 
+    @classmethod
+    def options(cls, plan, theta):
+        return 1 + has_hubs(plan.graph).astype(np.int64)
+
     def __init__(self, plan, theta, options=1):
         super().__init__(plan, theta, options)
         self.damping = float(plan.damping)
         self.row_ptr = plan.graph.scope_ptr[plan.graph.edge_ptr]
         self.maximised = np.full(plan.graph.n_nodes, False) | plan.maximise
         self.schedule = factor_schedule(plan.graph, theta, plan.rho, self.maximised)
+        self.hubs = hubs_of(plan.graph)
 
     def initial_state(self):
         return np.zeros((len(self.graph.scope), self.theta.unary.shape[1]))
 
     def step(self, state, active):
-        settings = self.rho, self.damping, self.measure
+        settings = self.hubs, self.damping, self.measure
         return sweep(self.schedule, self.graph, self.theta, *settings, state, active)
 
     def step_vjp(self, adjoint, before, after, active, d_state):
-        settings, states = (self.rho, self.damping), (before, after.copy(), active, d_state)
+        settings, states = (self.hubs, self.damping), (before, after.copy(), active, d_state)
         sweep_vjp(self.schedule, self.graph, self.theta, *settings, *states, adjoint)
 
     def marginals(self, state):

@@ -14,31 +14,70 @@ from skcrf.inference._factor.schedule import (
     SUM_OF_BEST,
 )
 from skcrf.inference._factor.sweep import Message, log_sum, restrict_to_best
+from skcrf.inference._pairwise.hubs import (
+    MAX_DIRECT,
+    find_hubs,
+    hub_cavity,
+    hub_cavity_vjp,
+    spread_adjoints,
+    total_messages,
+)
 from skcrf.inference._pairwise.schedule import END, FIRST, NODE, OWN
 from skcrf.inference._pairwise.sweep import cavity, cavity_vjp
 
 
 @kernel
-def _max_sizes(graph):
-    """Compute the maximum numbers of nodes and of entries of a factor."""
-    arity, size = 1, 1
+def _max_size(graph):
+    """Compute the maximum number of entries of a factor."""
+    size = 1
     for factor in range(len(graph.edge_table)):
-        arity = max(arity, graph.scope_ptr[factor + 1] - graph.scope_ptr[factor])
         size = max(size, graph.belief_ptr[factor + 1] - graph.belief_ptr[factor])
-    return arity, size
+    return size
 
 
 @kernel
-def _belief(schedule, graph, theta, rho, messages, factor, cavities, out):
-    """Compute the log-marginal of a factor; `cavities` is scratch with one row per node."""
-    start, first = graph.entry_ptr[graph.edge_table[factor]], graph.scope_ptr[factor]
+def _cavities(schedule, graph, unary, messages):
+    """Compute the cavities of all nodes without one message, by the position of that message."""
+    weights, incident_ptr, out = schedule.weights, graph.incident_ptr, np.empty_like(messages)
+    for node in range(len(unary)):
+        first, end = incident_ptr[node], incident_ptr[node + 1]
+        if end - first <= MAX_DIRECT:
+            for own in range(first, end):
+                cavity(unary, weights, messages, node, first, end, own, out, own)
+    hubs = find_hubs(incident_ptr)
+    totals = total_messages(hubs, incident_ptr, unary, weights, messages)
+    for hub in range(len(hubs.node)):
+        for own in range(incident_ptr[hubs.node[hub]], incident_ptr[hubs.node[hub] + 1]):
+            hub_cavity(totals, hub, weights[own], messages, own, out, own)
+    return out
+
+
+@kernel
+def _cavities_vjp(schedule, graph, d_cavities, d_messages, d_unary):
+    """Pull the derivatives of all cavities back."""
+    weights, incident_ptr = schedule.weights, graph.incident_ptr
+    for node in range(len(d_unary)):
+        first, end = incident_ptr[node], incident_ptr[node + 1]
+        if end - first <= MAX_DIRECT:
+            for own in range(first, end):
+                cavity_vjp(weights, node, first, end, own, d_cavities, own, d_messages, d_unary)
+    hubs = find_hubs(incident_ptr)
+    d_totals = np.zeros((len(hubs.node), d_unary.shape[1]))
+    for hub in range(len(hubs.node)):
+        for own in range(incident_ptr[hubs.node[hub]], incident_ptr[hubs.node[hub] + 1]):
+            hub_cavity_vjp(d_totals, hub, own, d_cavities, own, d_messages)
+    spread_adjoints(hubs, incident_ptr, weights, d_totals, d_messages, d_unary)
+
+
+@kernel
+def _belief(schedule, graph, tables, rho, cavities, factor, out):
+    """Compute the log-marginal of a factor; `cavities` is of `_cavities`."""
+    start = graph.entry_ptr[graph.edge_table[factor]]
     for entry in range(len(out)):
-        out[entry] = theta.tables[start + entry] / rho[factor]
-    for link in range(first, graph.scope_ptr[factor + 1]):
-        node, row = graph.scope[link], link - first
-        begin, end, own = graph.incident_ptr[node], graph.incident_ptr[node + 1], schedule.position[link]
-        cavity(theta.unary, schedule.weights, messages, node, begin, end, own, cavities, row)
-        add_along_axis(cavities, row, graph.cards[node], graph.stride[link], len(out), out)
+        out[entry] = tables[start + entry] / rho[factor]
+    for link in range(graph.scope_ptr[factor], graph.scope_ptr[factor + 1]):
+        card, row = graph.cards[graph.scope[link]], schedule.position[link]
+        add_along_axis(cavities, row, card, graph.stride[link], len(out), out)
     log_normalise(out)
 
 
@@ -66,8 +105,7 @@ def _log_product(graph, log_mu, factor, out):
 def read_factors(schedule, graph, theta, rho, messages, log_mu, factor_mu):
     """Compute log_z = theta . mu + H(mu), D13 Eq 16, and the factor marginals; `factor_mu` may be empty."""
     log_z = np.zeros(len(graph.node_ptr) - 1)
-    max_arity, max_size = _max_sizes(graph)
-    cavities, scratch = np.empty((max_arity, theta.unary.shape[1])), np.empty((2, max_size))
+    cavities, scratch = _cavities(schedule, graph, theta.unary, messages), np.empty((2, _max_size(graph)))
     for example in range(len(log_z)):
         for node in range(graph.node_ptr[example], graph.node_ptr[example + 1]):
             for x in range(graph.cards[node]):
@@ -77,7 +115,7 @@ def read_factors(schedule, graph, theta, rho, messages, log_mu, factor_mu):
             start, first = graph.entry_ptr[graph.edge_table[factor]], graph.belief_ptr[factor]
             size = graph.belief_ptr[factor + 1] - first
             belief, independent = scratch[0, :size], scratch[1, :size]
-            _belief(schedule, graph, theta, rho, messages, factor, cavities, belief)
+            _belief(schedule, graph, theta.tables, rho, cavities, factor, belief)
             _log_product(graph, log_mu, factor, independent)
             for entry in range(size):
                 mass = np.exp(belief[entry])
@@ -93,12 +131,11 @@ def read_factors(schedule, graph, theta, rho, messages, log_mu, factor_mu):
 def read_tables(schedule, graph, theta, rho, messages):
     """Sum the factor marginals over the factors that share a table."""
     tables = np.zeros_like(theta.tables)
-    max_arity, max_size = _max_sizes(graph)
-    cavities, scratch = np.empty((max_arity, theta.unary.shape[1])), np.empty(max_size)
+    cavities, scratch = _cavities(schedule, graph, theta.unary, messages), np.empty(_max_size(graph))
     for factor in range(len(graph.edge_table)):
         start = graph.entry_ptr[graph.edge_table[factor]]
         belief = scratch[: graph.belief_ptr[factor + 1] - graph.belief_ptr[factor]]
-        _belief(schedule, graph, theta, rho, messages, factor, cavities, belief)
+        _belief(schedule, graph, theta.tables, rho, cavities, factor, belief)
         for entry in range(len(belief)):
             tables[start + entry] += np.exp(belief[entry])
     return tables
@@ -127,13 +164,11 @@ def read_vjp(schedule, graph, theta, rho, messages, log_mu, d_mu, d_factor_mu, d
 
     `through` is as on pairwise graphs; `d_factor_mu` may be empty.
     """
-    n_states = theta.unary.shape[1]
     d_messages = np.zeros_like(messages)
     d_theta = Potentials(np.zeros_like(theta.unary), np.zeros_like(theta.tables))
     d_node = d_mu * np.exp(log_mu)  # with respect to log_mu
-    max_arity, max_size = _max_sizes(graph)
-    cavities, d_cavity = np.empty((max_arity, n_states)), np.empty((1, n_states))
-    scratch = np.empty((4, max_size))
+    cavities, scratch = _cavities(schedule, graph, theta.unary, messages), np.empty((4, _max_size(graph)))
+    d_cavities = np.zeros_like(messages)
     for example in range(len(d_log_z)):
         d_z = d_log_z[example]
         for factor in range(graph.edge_ptr[example], graph.edge_ptr[example + 1]):
@@ -143,7 +178,7 @@ def read_vjp(schedule, graph, theta, rho, messages, log_mu, d_mu, d_factor_mu, d
             size = graph.belief_ptr[factor + 1] - first
             belief, independent, mass = scratch[0, :size], scratch[1, :size], scratch[2, :size]
             d_belief, total = scratch[3, :size], 0.0
-            _belief(schedule, graph, theta, rho, messages, factor, cavities, belief)
+            _belief(schedule, graph, theta.tables, rho, cavities, factor, belief)
             _log_product(graph, log_mu, factor, independent)
             for entry in range(size):
                 mass[entry], d_belief[entry] = np.exp(belief[entry]), 0.0
@@ -164,15 +199,11 @@ def read_vjp(schedule, graph, theta, rho, messages, log_mu, d_mu, d_factor_mu, d
                 card = graph.cards[node]
                 if through and d_z != 0:
                     sum_to_axis(mass, card, stride, size, d_z * rho[factor], d_node, node)
-                d_cavity[0] = 0.0
-                sum_to_axis(d_belief, card, stride, size, 1.0, d_cavity, 0)
-                begin, end, own = (
-                    graph.incident_ptr[node],
-                    graph.incident_ptr[node + 1],
-                    schedule.position[link],
-                )
-                cavity_vjp(schedule.weights, node, begin, end, own, d_cavity, 0, d_messages, d_theta.unary)
+                sum_to_axis(d_belief, card, stride, size, 1.0, d_cavities, schedule.position[link])
+    _cavities_vjp(schedule, graph, d_cavities, d_messages, d_theta.unary)
+    for example in range(len(d_log_z)):
         for node in range(graph.node_ptr[example], graph.node_ptr[example + 1]):
+            d_z = d_log_z[example]
             _node_vjp(schedule, graph, theta, node, log_mu, d_z, through, d_node, d_messages, d_theta)
     return d_messages, d_theta
 
@@ -187,7 +218,7 @@ def choose_states(schedule, graph, theta, rho, messages, maximised, order):
     n_states = unary.shape[1]
     states, scores = np.full(len(graph.node_order), -1), np.empty(n_states)
     cavities, belief = np.empty((schedule.sizes[0], n_states)), np.empty((1, n_states))
-    work = np.empty(schedule.sizes[1])
+    work, given_all = np.empty(schedule.sizes[1]), _cavities(schedule, graph, unary, messages)
     for node in order:
         if not maximised[node]:
             continue
@@ -196,16 +227,18 @@ def choose_states(schedule, graph, theta, rho, messages, maximised, order):
             update, has_chosen = schedule.updates[schedule.update_of[graph.incident[q]]], False
             base = update[FIRST_SOURCE]
             for s in range(base, update[END_SOURCE]):
-                source, row = schedule.sources[s], s - base
-                other, first, end, own = source[NODE], source[FIRST], source[END], source[OWN]
+                other, row = schedule.sources[s, NODE], s - base
                 if states[other] >= 0:
                     has_chosen = True
                     cavities[row] = -np.inf
                     cavities[row, states[other]] = 0.0
                 else:
-                    cavity(unary, weights, messages, other, first, end, own, cavities, row)
+                    source = schedule.sources[s]
+                    cavities[row] = given_all[source[OWN]]
                     if source[OPERATION] == SUM_OF_BEST:
-                        restrict_to_best(unary, weights, messages, other, first, end, belief, cavities, row)
+                        first, end = source[FIRST], source[END]
+                        cavity(unary, weights, messages, other, first, end, -1, belief, 0)
+                        restrict_to_best(belief, cavities, row)
             factor = update[FACTOR]
             if has_chosen:
                 table = graph.entry_ptr[graph.edge_table[factor]]

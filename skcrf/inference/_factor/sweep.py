@@ -30,6 +30,16 @@ from skcrf.inference._factor.schedule import (
     SUM_OF_BEST,
     TARGET_CARD,
 )
+from skcrf.inference._pairwise.hubs import (
+    MAX_DIRECT,
+    add_message,
+    hub_cavity,
+    hub_cavity_vjp,
+    remove_message,
+    shift_adjoint,
+    spread_adjoints,
+    total_messages,
+)
 from skcrf.inference._pairwise.schedule import BLOCK_SIZE, END, FIRST, NODE, OWN
 from skcrf.inference._pairwise.sweep import (
     SMALL,
@@ -130,11 +140,10 @@ def _log_sum_vjp(sources, message, cavities, power, work, d_work, found, d_cavit
 
 
 @kernel
-def restrict_to_best(unary, weights, messages, node, first, end, belief, cavities, row):
-    """Forbid all states in a cavity that are not best by the belief of the node."""
-    cavity(unary, weights, messages, node, first, end, -1, belief, 0)
+def restrict_to_best(belief, cavities, row):
+    """Forbid all states in a cavity that are not best by the belief of the node, whose maximum is 0."""
     for x in range(belief.shape[1]):
-        if belief[0, x] < 0.0:  # the maximum is 0
+        if belief[0, x] < 0.0:
             cavities[row, x] = -np.inf
 
 
@@ -170,7 +179,7 @@ def _sum_message(updates, p, base, sources, exp_tables, exp_table, scaled, work,
 
 
 @vector_kernel
-def sweep(schedule, graph, theta, rho, damping, measure, messages, active):
+def sweep(schedule, graph, theta, hubs, damping, measure, messages, active):
     """Send every message of the active examples once, block by block.
 
     If `measure`, returns the largest change of a message per example, as on pairwise graphs.
@@ -178,6 +187,8 @@ def sweep(schedule, graph, theta, rho, damping, measure, messages, active):
     updates, sources, _, _, block_ptr, example_ptr, weights, exp_tables, exp_start, sizes = schedule
     (unary, tables), entry_ptr, edge_table = theta, graph.entry_ptr, graph.edge_table
     n_states, any_sum = unary.shape[1], len(exp_tables) > 0
+    if hubs is not None:
+        hub_at, totals = hubs.at, total_messages(hubs, graph.incident_ptr, unary, weights, messages)
     cavities, scaled = np.ones((sizes[0] + 3, n_states)), np.ones((sizes[0] + 3, n_states))
     new, belief, work = np.ones((BLOCK_SIZE + 3, n_states)), np.empty((1, n_states)), np.empty(sizes[1])
     cavities_flat, scaled_flat, new_flat = cavities.reshape(-1), scaled.reshape(-1), new.reshape(-1)
@@ -190,10 +201,22 @@ def sweep(schedule, graph, theta, rho, damping, measure, messages, active):
             start, n_sent = block_ptr[block], block_ptr[block + 1] - block_ptr[block]
             base, stop = updates[start, FIRST_SOURCE], updates[start + n_sent - 1, END_SOURCE]
             for s in range(base, stop):
+                row = s - base
                 node, first, end, own = sources[s, NODE], sources[s, FIRST], sources[s, END], sources[s, OWN]
-                cavity(unary, weights, messages, node, first, end, own, cavities, s - base)
+                is_hub = False
+                if hubs is not None:
+                    is_hub = end - first > MAX_DIRECT
+                    if is_hub:
+                        hub_cavity(totals, hub_at[first], weights[own], messages, own, cavities, row)
+                if not is_hub:
+                    cavity(unary, weights, messages, node, first, end, own, cavities, row)
                 if sources[s, OPERATION] == SUM_OF_BEST:
-                    restrict_to_best(unary, weights, messages, node, first, end, belief, cavities, s - base)
+                    if hubs is not None:
+                        if is_hub:
+                            hub_cavity(totals, hub_at[first], 1.0, messages, -1, belief, 0)
+                    if not is_hub:
+                        cavity(unary, weights, messages, node, first, end, -1, belief, 0)
+                    restrict_to_best(belief, cavities, row)
             if any_sum:
                 exponentials(cavities_flat, padded_size(stop - base, n_states), scaled_flat)
                 for at in range(n_sent):
@@ -209,20 +232,30 @@ def sweep(schedule, graph, theta, rho, damping, measure, messages, active):
                 position, factor, card = updates[p, POSITION], updates[p, FACTOR], updates[p, TARGET_CARD]
                 if not is_safe[at]:
                     message = _message(updates, p, base, entry_ptr[edge_table[factor]], -1)
-                    found = log_sum(sources, message, cavities, 1.0 / rho[factor], tables, work)
+                    found = log_sum(sources, message, cavities, 1.0 / weights[position], tables, work)
                     for x in range(card):
                         new[at, x] = work[found + x]
+                if hubs is not None:
+                    hub = hub_at[position]
+                    if hub >= 0:
+                        remove_message(totals, hub, weights[position], messages, position)
                 largest = replace_message(messages, position, new, at, card, damping, measure, largest)
+                if hubs is not None:
+                    if hub >= 0:
+                        add_message(totals, hub, weights[position], messages, position)
         change[example] = largest
     return change
 
 
 @vector_kernel
-def sweep_vjp(schedule, graph, theta, rho, damping, before, messages, active, d_messages, d_theta):
+def sweep_vjp(schedule, graph, theta, hubs, damping, before, messages, active, d_messages, d_theta):
     """Reverse a sweep block by block, last first; `messages` ends as `before` (D13 Alg 3, step 8)."""
     updates, sources, _, _, block_ptr, example_ptr, weights, exp_tables, exp_start, sizes = schedule
     (unary, tables), (d_unary, d_tables) = theta, d_theta
     n_states, entry_ptr, edge_table = unary.shape[1], graph.entry_ptr, graph.edge_table
+    if hubs is not None:
+        hub_at, totals = hubs.at, total_messages(hubs, graph.incident_ptr, unary, weights, messages)
+        d_totals = np.zeros((len(hubs.node), n_states))  # as on pairwise graphs
     rows = np.ones((3, sizes[0] + 3, n_states))
     cavities, scaled, d_cavities = rows[0], rows[1], rows[2]
     cavities_flat, scaled_flat = cavities.reshape(-1), scaled.reshape(-1)
@@ -234,18 +267,30 @@ def sweep_vjp(schedule, graph, theta, rho, damping, before, messages, active, d_
             start, n_sent = block_ptr[block], block_ptr[block + 1] - block_ptr[block]
             base, stop = updates[start, FIRST_SOURCE], updates[start + n_sent - 1, END_SOURCE]
             for at in range(n_sent):
+                position = updates[start + at, POSITION]
+                if hubs is not None:
+                    if hub_at[position] >= 0:
+                        remove_message(totals, hub_at[position], weights[position], messages, position)
+                        add_message(totals, hub_at[position], weights[position], before, position)
                 for x in range(n_states):
-                    messages[updates[start + at, POSITION], x] = before[updates[start + at, POSITION], x]
+                    messages[position, x] = before[position, x]
             for s in range(base, stop):
+                row = s - base
                 node, first, end, own = sources[s, NODE], sources[s, FIRST], sources[s, END], sources[s, OWN]
-                cavity(unary, weights, messages, node, first, end, own, cavities, s - base)
+                is_hub = False
+                if hubs is not None:
+                    is_hub = end - first > MAX_DIRECT
+                    if is_hub:
+                        hub_cavity(totals, hub_at[first], weights[own], messages, own, cavities, row)
+                if not is_hub:
+                    cavity(unary, weights, messages, node, first, end, own, cavities, row)
                 for x in range(n_states):
-                    d_cavities[s - base, x] = 0.0
+                    d_cavities[row, x] = 0.0
             exponentials(cavities_flat, padded_size(stop - base, n_states), scaled_flat)
             # Last first also within a block: a message may depend on the old value of a later one.
             for p in range(start + n_sent - 1, start - 1, -1):
                 position, factor, card = updates[p, POSITION], updates[p, FACTOR], updates[p, TARGET_CARD]
-                exp_table, power = exp_start[factor], 1.0 / rho[factor]
+                exp_table, power = exp_start[factor], 1.0 / weights[position]
                 message = _message(updates, p, base, entry_ptr[edge_table[factor]], exp_table)
                 found, is_safe = 0, exp_table >= 0 and message.first < message.end
                 if is_safe:
@@ -255,6 +300,10 @@ def sweep_vjp(schedule, graph, theta, rho, damping, before, messages, active, d_
                 if not is_safe:
                     found = log_sum(sources, message, cavities, power, tables, work)
                 # The derivative of subtracting the maximum, as on pairwise graphs.
+                if hubs is not None:
+                    hub = hub_at[position]
+                    if hub >= 0:
+                        shift_adjoint(d_totals, hub, weights[position], d_messages, position)
                 total, top = 0.0, 0
                 for x in range(card):
                     total += d_messages[position, x]
@@ -263,6 +312,9 @@ def sweep_vjp(schedule, graph, theta, rho, damping, before, messages, active, d_
                     d_new = (1.0 - damping) * (d_messages[position, x] - (total if x == top else 0.0))
                     d_work[found + x] = d_new / work[found + x] if is_safe else d_new
                     d_messages[position, x] *= damping
+                if hubs is not None:
+                    if hub >= 0:
+                        shift_adjoint(d_totals, hub, -weights[position], d_messages, position)
                 if is_safe:
                     _sum_vjp(
                         exp_tables, sources, message, power, scaled, work, d_work, found, d_cavities, d_tables
@@ -270,10 +322,14 @@ def sweep_vjp(schedule, graph, theta, rho, damping, before, messages, active, d_
                 else:
                     _log_sum_vjp(sources, message, cavities, power, work, d_work, found, d_cavities, d_tables)
                 for s in range(message.first, message.end):
-                    node, first, end, own = (
-                        sources[s, NODE],
-                        sources[s, FIRST],
-                        sources[s, END],
-                        sources[s, OWN],
-                    )
-                    cavity_vjp(weights, node, first, end, own, d_cavities, s - base, d_messages, d_unary)
+                    node, first, end = sources[s, NODE], sources[s, FIRST], sources[s, END]
+                    own, row = sources[s, OWN], s - base
+                    is_hub = False
+                    if hubs is not None:
+                        is_hub = end - first > MAX_DIRECT
+                        if is_hub:
+                            hub_cavity_vjp(d_totals, hub_at[first], own, d_cavities, row, d_messages)
+                    if not is_hub:
+                        cavity_vjp(weights, node, first, end, own, d_cavities, row, d_messages, d_unary)
+    if hubs is not None:
+        spread_adjoints(hubs, graph.incident_ptr, weights, d_totals, d_messages, d_unary)

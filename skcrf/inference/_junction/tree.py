@@ -105,6 +105,8 @@ class Structure(NamedTuple):
         Elimination group of each node, lower groups first; -1 for nodes with one possible state.
     scope_ptr, scope, stride : bytes
         The nodes of each factor and the strides of its table.
+    shape : bytes
+        Height and width of the image whose pixels are the nodes, else zeros.
     """
 
     cards: bytes
@@ -112,6 +114,7 @@ class Structure(NamedTuple):
     scope_ptr: bytes
     scope: bytes
     stride: bytes
+    shape: bytes
 
 
 class _Cliques(NamedTuple):
@@ -155,13 +158,15 @@ def junction_tree(structure, max_bytes):
     cost : Cost
         Cost of the tree.
     """
-    cards, group, scope_ptr, scope, stride = (np.frombuffer(field, np.int64).copy() for field in structure)
+    cards, group, scope_ptr, scope, stride, shape = (
+        np.frombuffer(field, np.int64).copy() for field in structure
+    )
     # Nodes with one possible state are left out: eliminating them would connect their neighbours.
     is_free = group[scope] >= 0
     scope_ptr = np.concatenate([[0], np.cumsum(is_free)])[scope_ptr]
     scope, stride = scope[is_free], stride[is_free]
     problem = group, cards, scope_ptr, scope
-    plan = _cheapest(_heuristics(*problem), *problem, enough=_CHEAP)
+    plan = _cheapest(_heuristics(*problem, shape), *problem, enough=_CHEAP)
     if plan.cost.is_whole and _EXPENSIVE < plan.cost.n_bytes < _HOPE * max_bytes:
         plan = _cheapest(_random_heuristics(group, cards), *problem, enough=_EXPENSIVE, best=plan)
     if not plan.cost.is_whole or plan.cost.n_bytes > max_bytes:
@@ -185,16 +190,25 @@ def _cheapest(heuristics, group, cards, scope_ptr, scope, *, enough, best=None):
     return best
 
 
-def _heuristics(group, cards, scope_ptr, scope):
+def _heuristics(group, cards, scope_ptr, scope, shape):
     """Yield arguments of `eliminate`, `late` and `cost`, and the order of the nodes' labels."""
-    ones, nodes, n_nodes = np.ones(len(cards)), np.arange(len(cards)), len(cards)
+    ones, nodes = np.ones(len(cards)), np.arange(len(cards))
     yield group, ones, nodes
     # From one end to the other: on a lattice, min-fill alone works from all sides towards the middle.
-    of_nodes = csr_array((np.ones(len(scope)), scope, scope_ptr), shape=(len(scope_ptr) - 1, n_nodes))
+    of_nodes = csr_array((np.ones(len(scope)), scope, scope_ptr), shape=(len(scope_ptr) - 1, len(cards)))
     rank = np.argsort(reverse_cuthill_mckee(csr_array(of_nodes.T @ of_nodes), symmetric_mode=True))
-    yield np.where(group < 0, group, rank + n_nodes * group), ones, nodes
+    yield _in_order(group, rank), ones, nodes
+    if shape.min() > 1:  # along the longer side, so that cliques are as wide as the shorter one
+        lines = nodes.reshape(shape)
+        lines = lines if shape[0] > shape[1] else lines.T
+        yield _in_order(group, np.argsort(lines.ravel())), ones, nodes
     if len(np.unique(cards)) > 1:
         yield group, cards.astype(np.float64), nodes
+
+
+def _in_order(group, rank):
+    """Compute `late` so that the nodes of a group are eliminated in the order of their ranks."""
+    return np.where(group < 0, group, rank + len(rank) * group)
 
 
 def _random_heuristics(group, cards):

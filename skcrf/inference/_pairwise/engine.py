@@ -6,6 +6,7 @@ import numpy as np
 
 from skcrf.graph import score, sum_by_example
 from skcrf.inference._engine import Engine
+from skcrf.inference._pairwise.hubs import has_hubs, hubs_of
 from skcrf.inference._pairwise.readout import (
     choose_states,
     read_dual,
@@ -72,21 +73,26 @@ class MessageEngine(Engine):
 class PairwiseEngine(MessageEngine):
     """Messages on any pairwise graph; the state holds log-messages by position."""
 
+    @classmethod
+    def options(cls, plan, theta):
+        return 1 + has_hubs(plan.graph).astype(np.int64)
+
     def __init__(self, plan, theta, options=1):
         super().__init__(plan, theta, options)
         self.damping, self.maximise = float(plan.damping), plan.maximise
         self.row_ptr = 2 * plan.graph.edge_ptr
         self.schedule = message_schedule(plan.graph, theta, plan.rho, maximise=plan.maximise)
+        self.hubs = hubs_of(plan.graph)
 
     def initial_state(self):
         return np.zeros((2 * self.graph.n_edges, self.theta.unary.shape[1]))
 
     def step(self, state, active):
-        settings = self.rho, self.damping, self.maximise, self.measure
+        settings = self.hubs, self.damping, self.maximise, self.measure
         return sweep(self.schedule, self.graph, self.theta, *settings, state, active)
 
     def step_vjp(self, adjoint, before, after, active, d_state):
-        settings, states = (self.rho, self.damping), (before, after.copy(), active, d_state)
+        settings, states = (self.hubs, self.damping), (before, after.copy(), active, d_state)
         sweep_vjp(self.schedule, self.graph, self.theta, *settings, *states, adjoint)
 
     def messages(self, state):

@@ -8,54 +8,26 @@ import numpy as np
 
 from skcrf._numerics import inlined_kernel, kernel, log_normalise, softmax
 from skcrf.graph import Potentials
+from skcrf.inference._pairwise.products import cavities_of, cavities_vjp, node_products, node_products_vjp
 from skcrf.inference._pairwise.sweep import SMALL
 
 
-@inlined_kernel
-def _cavity(graph, theta, rho, messages, node, edge, out):
-    """log e^theta(x_j) prod_d m_d(x_j)^rho_d / m_edge(x_j), for node j; edge = -1 divides by none."""
-    for x in range(len(out)):
-        out[x] = theta.unary[node, x]
-    for p in range(graph.incident_ptr[node], graph.incident_ptr[node + 1]):
-        message = graph.incident[p]
-        weight = rho[message >> 1] - (message >> 1 == edge)
-        if weight != 0:
-            for x in range(len(out)):
-                value = messages[message, x]
-                # An impossible state stays impossible, also where the exponent rho - 1 is negative.
-                out[x] += weight * value if value > -np.inf else value
-
-
-@inlined_kernel
-def _cavity_vjp(graph, rho, node, edge, d_out, d_messages, d_theta):
-    for x in range(len(d_out)):
-        d_theta.unary[node, x] += d_out[x]
-    for p in range(graph.incident_ptr[node], graph.incident_ptr[node + 1]):
-        message = graph.incident[p]
-        weight = rho[message >> 1] - (message >> 1 == edge)
-        for x in range(len(d_out)):
-            d_messages[message, x] += weight * d_out[x]
-
-
 @kernel
-def _edge_belief(graph, theta, rho, messages, edge, cavities, out):
-    """Compute the log-marginal of an edge, flattened; `cavities` (2, n_states) is scratch."""
-    n_states = theta.unary.shape[1]
-    for side in range(2):
-        _cavity(graph, theta, rho, messages, graph.edges[edge, side], edge, cavities[side])
-    table = graph.edge_table[edge]
+def _edge_belief(edge_table, tables, rho, cavities, edge, out):
+    """Compute the log-marginal of an edge, flattened; `cavities` is of `cavities_of`."""
+    n_states, table = tables.shape[1], edge_table[edge]
     for x in range(n_states):
         for z in range(n_states):
-            out[x * n_states + z] = theta.tables[table, x, z] / rho[edge] + cavities[0, x] + cavities[1, z]
+            cavity = cavities[2 * edge, x]
+            out[x * n_states + z] = tables[table, x, z] / rho[edge] + cavity + cavities[2 * edge + 1, z]
     log_normalise(out)
 
 
 @kernel
 def read_nodes(graph, theta, rho, messages):
     """Compute the log-marginals of nodes, D13 Eq 17."""
-    log_mu = np.empty_like(theta.unary)
+    log_mu = node_products(graph, theta, rho, messages)
     for node in range(len(log_mu)):
-        _cavity(graph, theta, rho, messages, node, -1, log_mu[node])
         log_normalise(log_mu[node])
     return log_mu
 
@@ -65,7 +37,7 @@ def read_edges(graph, theta, rho, messages, log_mu, edge_mu):
     """Compute log_z = theta . mu + H(mu), D13 Eq 16, and the edge marginals; `edge_mu` may have no rows."""
     n_states = theta.unary.shape[1]
     log_z = np.zeros(len(graph.node_ptr) - 1)
-    cavities, belief = np.empty((2, n_states)), np.empty(n_states * n_states)
+    cavities, belief = cavities_of(graph, theta, rho, messages), np.empty(n_states * n_states)
     for example in range(len(log_z)):
         for node in range(graph.node_ptr[example], graph.node_ptr[example + 1]):
             for x in range(n_states):
@@ -73,7 +45,7 @@ def read_edges(graph, theta, rho, messages, log_mu, edge_mu):
                     log_z[example] += np.exp(log_mu[node, x]) * (theta.unary[node, x] - log_mu[node, x])
         for edge in range(graph.edge_ptr[example], graph.edge_ptr[example + 1]):
             i, j, table = graph.edges[edge, 0], graph.edges[edge, 1], graph.edge_table[edge]
-            _edge_belief(graph, theta, rho, messages, edge, cavities, belief)
+            _edge_belief(graph.edge_table, theta.tables, rho, cavities, edge, belief)
             for x in range(n_states):
                 for z in range(n_states):
                     value = belief[x * n_states + z]
@@ -91,9 +63,9 @@ def read_tables(graph, theta, rho, messages):
     """Sum the edge marginals over the edges that share a table."""
     n_states = theta.unary.shape[1]
     tables = np.zeros_like(theta.tables)
-    cavities, belief = np.empty((2, n_states)), np.empty(n_states * n_states)
+    cavities, belief = cavities_of(graph, theta, rho, messages), np.empty(n_states * n_states)
     for edge in range(len(graph.edges)):
-        _edge_belief(graph, theta, rho, messages, edge, cavities, belief)
+        _edge_belief(graph.edge_table, theta.tables, rho, cavities, edge, belief)
         for x in range(n_states):
             for z in range(n_states):
                 tables[graph.edge_table[edge], x, z] += np.exp(belief[x * n_states + z])
@@ -101,8 +73,8 @@ def read_tables(graph, theta, rho, messages):
 
 
 @inlined_kernel
-def _node_vjp(graph, theta, rho, node, log_mu, d_z, through, d_node, d_messages, d_theta):
-    """Pull the derivatives of a node's log-marginal and of its terms of log_z back."""
+def _node_vjp(theta, node, log_mu, d_z, through, d_node, d_theta):
+    """Pull the derivatives of a node's terms of log_z back to its log-marginal, and that to its product."""
     for x in range(log_mu.shape[1]):
         mass = np.exp(log_mu[node, x])
         if mass > 0:
@@ -112,7 +84,6 @@ def _node_vjp(graph, theta, rho, node, log_mu, d_z, through, d_node, d_messages,
     total = d_node[node].sum()
     for x in range(log_mu.shape[1]):
         d_node[node, x] -= total * np.exp(log_mu[node, x])
-    _cavity_vjp(graph, rho, node, -1, d_node[node], d_messages, d_theta)
 
 
 @kernel
@@ -126,7 +97,9 @@ def read_vjp(graph, theta, rho, messages, log_mu, d_mu, d_edge_mu, d_log_z, thro
     d_messages = np.zeros_like(messages)
     d_theta = Potentials(np.zeros_like(theta.unary), np.zeros_like(theta.tables))
     d_node = d_mu * np.exp(log_mu)  # with respect to log_mu
-    cavities, d_cavities = np.empty((2, n_states)), np.empty((2, n_states))
+    uses_edges = len(d_edge_mu) > 0 or (d_log_z != 0).any()
+    cavities = cavities_of(graph, theta, rho, messages) if uses_edges else messages
+    d_cavities = np.zeros_like(messages)
     belief, d_belief = np.empty(n_states * n_states), np.empty(n_states * n_states)
     for example in range(len(d_log_z)):
         d_z = d_log_z[example]
@@ -134,7 +107,7 @@ def read_vjp(graph, theta, rho, messages, log_mu, d_mu, d_edge_mu, d_log_z, thro
             if d_z == 0 and len(d_edge_mu) == 0:
                 continue
             i, j, table = graph.edges[edge, 0], graph.edges[edge, 1], graph.edge_table[edge]
-            _edge_belief(graph, theta, rho, messages, edge, cavities, belief)
+            _edge_belief(graph.edge_table, theta.tables, rho, cavities, edge, belief)
             total = 0.0
             for x in range(n_states):
                 for z in range(n_states):
@@ -152,18 +125,19 @@ def read_vjp(graph, theta, rho, messages, log_mu, d_mu, d_edge_mu, d_log_z, thro
                         d_node[i, x] += d_z * rho[edge] * mass
                         d_node[j, z] += d_z * rho[edge] * mass
                     total += d_belief[at]
-            d_cavities[:] = 0.0
             for x in range(n_states):
                 for z in range(n_states):
                     at = x * n_states + z
                     d_joint = d_belief[at] - total * np.exp(belief[at])
                     d_theta.tables[table, x, z] += d_joint / rho[edge]
-                    d_cavities[0, x] += d_joint
-                    d_cavities[1, z] += d_joint
-            for side in range(2):
-                _cavity_vjp(graph, rho, graph.edges[edge, side], edge, d_cavities[side], d_messages, d_theta)
+                    d_cavities[2 * edge, x] += d_joint
+                    d_cavities[2 * edge + 1, z] += d_joint
+    if uses_edges:
+        cavities_vjp(graph, rho, d_cavities, np.empty((0, n_states)), d_messages, d_theta.unary)
+    for example in range(len(d_log_z)):
         for node in range(graph.node_ptr[example], graph.node_ptr[example + 1]):
-            _node_vjp(graph, theta, rho, node, log_mu, d_z, through, d_node, d_messages, d_theta)
+            _node_vjp(theta, node, log_mu, d_log_z[example], through, d_node, d_theta)
+    node_products_vjp(graph, rho, d_node, d_messages, d_theta.unary)
     return d_messages, d_theta
 
 
@@ -177,21 +151,20 @@ def read_forest(schedule, graph, theta, table_max, messages):
     n_states, rho = theta.unary.shape[1], np.ones(len(graph.edges))
     log_z, log_nodes = np.zeros(len(graph.node_ptr) - 1), np.empty(len(theta.unary))
     tables = np.zeros_like(theta.tables)
-    row, ends, joint = np.empty(n_states), np.empty((2, n_states)), np.empty(n_states * n_states)
+    products, cavities = node_products(graph, theta, rho, messages), cavities_of(graph, theta, rho, messages)
+    ends, joint = np.empty((2, n_states)), np.empty(n_states * n_states)
     for example in range(len(log_z)):
         for node in range(graph.node_ptr[example], graph.node_ptr[example + 1]):
-            _cavity(graph, theta, rho, messages, node, -1, row)
-            log_nodes[node] = softmax(row)
+            log_nodes[node] = softmax(products[node])
             log_z[example] += log_nodes[node]
         for edge in range(graph.edge_ptr[example], graph.edge_ptr[example + 1]):
             i, j, table = graph.edges[edge, 0], graph.edges[edge, 1], graph.edge_table[edge]
             exp_table, log_edge = schedule.exp_tables[schedule.edge_exp_table[edge]], table_max[table]
             for side in range(2):
-                _cavity(graph, theta, rho, messages, graph.edges[edge, side], edge, ends[side])
-                top = ends[side].max()
+                top = cavities[2 * edge + side].max()
                 log_edge += top
                 for x in range(n_states):
-                    ends[side, x] = np.exp(ends[side, x] - top)
+                    ends[side, x] = np.exp(cavities[2 * edge + side, x] - top)
             total = 0.0
             for x in range(n_states):
                 inner = 0.0
@@ -205,11 +178,10 @@ def read_forest(schedule, graph, theta, table_max, messages):
                     for z in range(n_states):
                         tables[table, x, z] += share * exp_table[x, z] * ends[1, z]
             else:
-                for side in range(2):
-                    _cavity(graph, theta, rho, messages, graph.edges[edge, side], edge, ends[side])
                 for x in range(n_states):
                     for z in range(n_states):
-                        joint[x * n_states + z] = theta.tables[table, x, z] + ends[0, x] + ends[1, z]
+                        value = theta.tables[table, x, z] + cavities[2 * edge, x]
+                        joint[x * n_states + z] = value + cavities[2 * edge + 1, z]
                 log_edge = softmax(joint)
                 for x in range(n_states):
                     for z in range(n_states):
@@ -257,7 +229,7 @@ def _log_total(values, maximise):
 
 
 @kernel
-def _log_inward(graph, theta, rho, messages, inward, maximise, cavity, shares, best):
+def _log_inward(graph, theta, rho, messages, cavities, inward, maximise, shares, best):
     """Compute log c of an edge, by how much its inward message falls short of the update of its source.
 
     ``c m(x_i) >= sum_xj exp(theta(x_i, x_j) / rho) b_j(x_j) / m_outward(x_j)`` for all x_i that are not
@@ -265,8 +237,7 @@ def _log_inward(graph, theta, rho, messages, inward, maximise, cavity, shares, b
     tightest in `best`, and also returns this x_i.
     """
     edge, side = inward >> 1, inward & 1
-    node = graph.edges[edge, side]
-    _cavity(graph, theta, rho, messages, graph.edges[edge, 1 - side], edge, cavity)
+    node, cavity = graph.edges[edge, side], cavities[inward ^ 1]
     largest, tightest = -np.inf, 0
     for x in range(len(cavity)):
         if messages[inward, x] > -np.inf and theta.unary[node, x] > -np.inf:
@@ -298,37 +269,39 @@ def read_dual(graph, theta, rho, messages, inward, maximise):
     """
     n_states = theta.unary.shape[1]
     log_z, weights = np.zeros(len(graph.node_ptr) - 1), _end_weights(graph, rho, inward)
-    rows = np.empty((3, n_states))
+    products, cavities = node_products(graph, theta, rho, messages), cavities_of(graph, theta, rho, messages)
+    shares, best = np.empty(n_states), np.empty(n_states)
     for example in range(len(log_z)):
         for edge in range(graph.edge_ptr[example], graph.edge_ptr[example + 1]):
             log_c, _ = _log_inward(
-                graph, theta, rho, messages, inward[edge], maximise, rows[0], rows[1], rows[2]
+                graph, theta, rho, messages, cavities, inward[edge], maximise, shares, best
             )
             log_z[example] += rho[edge] * log_c
         for node in range(graph.node_ptr[example], graph.node_ptr[example + 1]):
-            _cavity(graph, theta, rho, messages, node, -1, rows[0])
-            log_z[example] += weights[node] * _log_total(rows[0], maximise)
+            log_z[example] += weights[node] * _log_total(products[node], maximise)
     return log_z
 
 
 @kernel
 def read_dual_vjp(graph, theta, rho, messages, inward, d_log_z, d_messages, d_theta):
     """Add the derivatives of `read_dual` to those of messages and theta."""
-    weights = _end_weights(graph, rho, inward)
-    rows = np.empty((3, theta.unary.shape[1]))
+    weights, n_states = _end_weights(graph, rho, inward), theta.unary.shape[1]
+    products, cavities = node_products(graph, theta, rho, messages), cavities_of(graph, theta, rho, messages)
+    d_cavities, direct = np.zeros_like(messages), np.zeros_like(messages)
+    shares, best = np.empty(n_states), np.empty(n_states)
     for example in range(len(d_log_z)):
         d_z = d_log_z[example]
         for edge in range(graph.edge_ptr[example], graph.edge_ptr[example + 1]):
             towards, side, table = inward[edge], inward[edge] & 1, graph.edge_table[edge]
-            _, x = _log_inward(graph, theta, rho, messages, towards, False, rows[0], rows[1], rows[2])
-            d_messages[towards, x] -= d_z * rho[edge]
-            for z in range(rows.shape[1]):
+            _, x = _log_inward(graph, theta, rho, messages, cavities, towards, False, shares, best)
+            direct[towards, x] = -(d_z * rho[edge])
+            for z in range(n_states):
                 i, j = (x, z) if side == 0 else (z, x)
-                d_theta.tables[table, i, j] += d_z * rows[2, z]
-                rows[2, z] *= d_z * rho[edge]
-            _cavity_vjp(graph, rho, graph.edges[edge, 1 - side], edge, rows[2], d_messages, d_theta)
+                d_theta.tables[table, i, j] += d_z * best[z]
+                d_cavities[towards ^ 1, z] = best[z] * (d_z * rho[edge])
         for node in range(graph.node_ptr[example], graph.node_ptr[example + 1]):
-            _cavity(graph, theta, rho, messages, node, -1, rows[0])
-            softmax(rows[0])
-            rows[0] *= d_z * weights[node]
-            _cavity_vjp(graph, rho, node, -1, rows[0], d_messages, d_theta)
+            softmax(products[node])
+            for x in range(n_states):
+                products[node, x] *= d_z * weights[node]
+    cavities_vjp(graph, rho, d_cavities, direct, d_messages, d_theta.unary)
+    node_products_vjp(graph, rho, products, d_messages, d_theta.unary)

@@ -7,6 +7,16 @@ fields of tuples: counting references to these takes longer than the sums.
 import numpy as np
 
 from skcrf._numerics import inlined_kernel, kernel, vector_exp, vector_kernel, vector_log
+from skcrf.inference._pairwise.hubs import (
+    MAX_DIRECT,
+    add_message,
+    hub_cavity,
+    hub_cavity_vjp,
+    remove_message,
+    shift_adjoint,
+    spread_adjoints,
+    total_messages,
+)
 from skcrf.inference._pairwise.schedule import BLOCK_SIZE, END, FIRST, MESSAGE, NODE, OWN, POSITION
 
 #: Sums of exponentials below this are computed again in the log domain: below 1e-304 exponentials are lost.
@@ -164,8 +174,8 @@ def padded_size(n_rows, n_states):
 
 
 @vector_kernel
-def sweep(schedule, graph, theta, rho, damping, maximise, measure, messages, active):
-    """Send every message of the active examples once, block by block.
+def sweep(schedule, graph, theta, hubs, damping, maximise, measure, messages, active):
+    """Send every message of the active examples once, block by block; `hubs` is of `hubs_of`.
 
     If `measure`, returns the largest change of a message per example, relative to its exponential: with
     strong potentials, tiny messages matter elsewhere.
@@ -173,6 +183,8 @@ def sweep(schedule, graph, theta, rho, damping, maximise, measure, messages, act
     updates, block_ptr, example_ptr, weights, exp_tables, edge_exp_table = schedule
     unary, tables = theta
     edge_table, n_states = graph.edge_table, unary.shape[1]
+    if hubs is not None:
+        hub_at, totals = hubs.at, total_messages(hubs, graph.incident_ptr, unary, weights, messages)
     rows = np.ones((3, BLOCK_SIZE + 3, n_states))
     cavities, scaled, new = rows[0], rows[1], rows[2]
     cavities_flat, scaled_flat, new_flat = cavities.reshape(-1), scaled.reshape(-1), new.reshape(-1)
@@ -187,7 +199,13 @@ def sweep(schedule, graph, theta, rho, damping, maximise, measure, messages, act
             for at in range(n_sent):
                 p = start + at
                 node, first, end, own = updates[p, NODE], updates[p, FIRST], updates[p, END], updates[p, OWN]
-                cavity(unary, weights, messages, node, first, end, own, cavities, at)
+                is_hub = False
+                if hubs is not None:
+                    is_hub = end - first > MAX_DIRECT
+                    if is_hub:
+                        hub_cavity(totals, hub_at[first], weights[own], messages, own, cavities, at)
+                if not is_hub:
+                    cavity(unary, weights, messages, node, first, end, own, cavities, at)
             if not maximise:
                 exponentials(cavities_flat, padded_size(n_sent, n_states), scaled_flat)
                 for at in range(n_sent):
@@ -198,19 +216,30 @@ def sweep(schedule, graph, theta, rho, damping, maximise, measure, messages, act
             for at in range(n_sent):
                 position, message = updates[start + at, POSITION], updates[start + at, MESSAGE]
                 if not is_safe[at]:
-                    table, power = edge_table[message >> 1], 1.0 / rho[message >> 1]
+                    table, power = edge_table[message >> 1], 1.0 / weights[position]
                     _log_sum(tables, table, message & 1, power, maximise, cavities, at, share, new)
+                if hubs is not None:
+                    hub = hub_at[position]
+                    if hub >= 0:
+                        remove_message(totals, hub, weights[position], messages, position)
                 largest = replace_message(messages, position, new, at, n_states, damping, measure, largest)
+                if hubs is not None:
+                    if hub >= 0:
+                        add_message(totals, hub, weights[position], messages, position)
         change[example] = largest
     return change
 
 
 @vector_kernel
-def sweep_vjp(schedule, graph, theta, rho, damping, before, messages, active, d_messages, d_theta):
+def sweep_vjp(schedule, graph, theta, hubs, damping, before, messages, active, d_messages, d_theta):
     """Reverse a sweep block by block, last first; `messages` ends as `before` (D13 Alg 3, step 8)."""
     updates, block_ptr, example_ptr, weights, exp_tables, edge_exp_table = schedule
     (unary, tables), (d_unary, d_tables) = theta, d_theta
     edge_table, n_states = graph.edge_table, unary.shape[1]
+    if hubs is not None:
+        hub_at, totals = hubs.at, total_messages(hubs, graph.incident_ptr, unary, weights, messages)
+        # Derivatives of the totals, which those of the messages to a hub lack until they are used.
+        d_totals = np.zeros((len(hubs.node), n_states))
     rows = np.ones((5, BLOCK_SIZE + 3, n_states))
     cavities, scaled, sums, d_new, d_cavity = rows[0], rows[1], rows[2], rows[3], rows[4]
     cavities_flat, scaled_flat = cavities.reshape(-1), scaled.reshape(-1)
@@ -221,24 +250,39 @@ def sweep_vjp(schedule, graph, theta, rho, damping, before, messages, active, d_
         for block in range(example_ptr[example + 1] - 1, example_ptr[example] - 1, -1):
             start, n_sent = block_ptr[block], block_ptr[block + 1] - block_ptr[block]
             for at in range(n_sent):
+                position = updates[start + at, POSITION]
+                if hubs is not None:
+                    if hub_at[position] >= 0:
+                        remove_message(totals, hub_at[position], weights[position], messages, position)
+                        add_message(totals, hub_at[position], weights[position], before, position)
                 for x in range(n_states):
-                    messages[updates[start + at, POSITION], x] = before[updates[start + at, POSITION], x]
+                    messages[position, x] = before[position, x]
             for at in range(n_sent):
                 p = start + at
                 node, first, end, own = updates[p, NODE], updates[p, FIRST], updates[p, END], updates[p, OWN]
-                cavity(unary, weights, messages, node, first, end, own, cavities, at)
+                is_hub = False
+                if hubs is not None:
+                    is_hub = end - first > MAX_DIRECT
+                    if is_hub:
+                        hub_cavity(totals, hub_at[first], weights[own], messages, own, cavities, at)
+                if not is_hub:
+                    cavity(unary, weights, messages, node, first, end, own, cavities, at)
             exponentials(cavities_flat, padded_size(n_sent, n_states), scaled_flat)
             # Last first also within a block: a message may depend on the old value of a later one.
             for at in range(n_sent - 1, -1, -1):
                 p = start + at
                 node, first, end, own = updates[p, NODE], updates[p, FIRST], updates[p, END], updates[p, OWN]
                 position, edge, side = updates[p, POSITION], updates[p, MESSAGE] >> 1, updates[p, MESSAGE] & 1
-                table, exp_table, power = edge_table[edge], edge_exp_table[edge], 1.0 / rho[edge]
+                table, exp_table, power = edge_table[edge], edge_exp_table[edge], 1.0 / weights[position]
                 is_safe = _sum(exp_tables, exp_table, side, scaled, sums, at) > SMALL
                 if not is_safe:
                     _log_sum(tables, table, side, power, False, cavities, at, share, sums)
                 # The derivative of subtracting the maximum. In exact arithmetic the total is 0, but rounding
                 # errors would grow from sweep to sweep.
+                if hubs is not None:
+                    hub = hub_at[position]
+                    if hub >= 0:
+                        shift_adjoint(d_totals, hub, weights[position], d_messages, position)
                 total, top = 0.0, 0
                 for x in range(n_states):
                     total += d_messages[position, x]
@@ -246,13 +290,24 @@ def sweep_vjp(schedule, graph, theta, rho, damping, before, messages, active, d_
                 for x in range(n_states):
                     d_new[at, x] = (1.0 - damping) * (d_messages[position, x] - (total if x == top else 0.0))
                     d_messages[position, x] *= damping
+                if hubs is not None:
+                    if hub >= 0:
+                        shift_adjoint(d_totals, hub, -weights[position], d_messages, position)
                 if is_safe:
                     for x in range(n_states):
                         d_new[at, x] /= sums[at, x]
                     _sum_vjp(exp_tables, exp_table, side, power, scaled, d_new, at, d_cavity, d_tables, table)
                 else:
                     _log_sum_vjp(share, side, power, d_new, at, d_cavity, d_tables, table)
-                cavity_vjp(weights, node, first, end, own, d_cavity, at, d_messages, d_unary)
+                is_hub = False
+                if hubs is not None:
+                    is_hub = end - first > MAX_DIRECT
+                    if is_hub:
+                        hub_cavity_vjp(d_totals, hub_at[first], own, d_cavity, at, d_messages)
+                if not is_hub:
+                    cavity_vjp(weights, node, first, end, own, d_cavity, at, d_messages, d_unary)
+    if hubs is not None:
+        spread_adjoints(hubs, graph.incident_ptr, weights, d_totals, d_messages, d_unary)
 
 
 @vector_kernel
