@@ -159,6 +159,17 @@ class Batch:
         return groups
 
     @cached_property
+    def stored_columns(self):
+        """Pair: the columns of sparse features with entries in this batch, and the features in these columns.
+
+        A batch has entries in few of the columns, so that products with the others would waste time.
+        """
+        columns = np.unique(self.X.indices)
+        indices = np.searchsorted(columns, self.X.indices).astype(self.X.indices.dtype)
+        parts = self.X.data, indices, self.X.indptr
+        return columns, sparse.csr_array(parts, shape=(self.X.shape[0], len(columns)))
+
+    @cached_property
     def without_edges(self):
         """Batch: the same nodes without edges."""
         return Batch(

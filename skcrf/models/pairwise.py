@@ -8,7 +8,7 @@ from scipy import sparse
 
 from skcrf._scratch import empty
 from skcrf.graph import Potentials
-from skcrf.models._base import BaseModel
+from skcrf.models._base import BaseModel, SparseColumns
 
 # Rows of single-precision features that are widened at a time: few enough to stay in the cache.
 _WIDENED_ROWS = 2048
@@ -76,7 +76,7 @@ class PairwiseModel(BaseModel):
         for group, features in self._groups(batch):
             edge_coef = params["edge_coef"][features].reshape(-1, self.n_classes**2)
             tables[group] = (batch.V[group] @ edge_coef).reshape(-1, *shape[1:])
-        return Potentials(self._unary(params, batch.X), tables)
+        return Potentials(self._unary(params, batch), tables)
 
     def pull_back(self, params, batch, theta, d_theta):
         _scale_by_weight(batch, d_theta)
@@ -85,27 +85,29 @@ class PairwiseModel(BaseModel):
         for group, features in self._groups(batch):
             d_coef = batch.V[group].T @ d_tables[group]
             edge_coef[features] = d_coef.reshape(edge_coef[features].shape)
-        return self._unary_vjp(params, batch.X, d_theta.unary) | {"edge_coef": edge_coef}
+        return self._unary_vjp(params, batch, d_theta.unary) | {"edge_coef": edge_coef}
 
-    def _unary(self, params, X):
+    def _unary(self, params, batch):
         """Compute the unary potentials, ``coef . x + intercept``."""
-        unary = empty((X.shape[0], self.n_classes))
-        coef = np.ascontiguousarray(params["coef"].T)
-        if sparse.issparse(X):
-            unary[:] = X @ coef
+        unary = empty((batch.n_sites, self.n_classes))
+        if sparse.issparse(batch.X):
+            columns, X = batch.stored_columns
+            unary[:] = X @ np.ascontiguousarray(params["coef"].take(columns, axis=1).T)
         else:
-            for rows, block in _blocks(X):
+            coef = np.ascontiguousarray(params["coef"].T)
+            for rows, block in _blocks(batch.X):
                 np.matmul(block, coef, out=unary[rows])
         _add_to_rows(unary, params["intercept"])
         return unary
 
-    def _unary_vjp(self, params, X, d_unary):
+    def _unary_vjp(self, params, batch, d_unary):
         """Compute the gradient of the parameters of `_unary`."""
-        if sparse.issparse(X):
-            coef = np.ascontiguousarray((X.T @ d_unary).T)
+        if sparse.issparse(batch.X):
+            columns, X = batch.stored_columns
+            coef = SparseColumns(np.ascontiguousarray((X.T @ d_unary).T), columns, self.n_features)
         else:
             coef = np.zeros_like(params["coef"])
-            for rows, block in _blocks(X):
+            for rows, block in _blocks(batch.X):
                 coef += d_unary[rows].T @ block
         intercept = np.ones(len(d_unary)) @ d_unary  # faster than a sum over rows
         return {"coef": coef, "intercept": intercept}

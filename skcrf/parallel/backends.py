@@ -30,9 +30,10 @@ def workers(n_jobs, *, verbose=0, name=""):
     Yields
     ------
     run : callable
-        ``run(function, batches, among=None, title="")`` returns the list of ``function(batch)``, in the order
-        of the batches. `among` are all batches of later runs, which a cluster places on its workers at once.
-        A batch has the attributes `n_sites`, `nbytes`, `is_lazy` and, if it is lazy, `name`. Lazy batches are
+        ``run(function, batches, among=None, title="", take=None)`` returns the list of ``function(batch)``
+        in the order of the batches. With `take`, it passes each result to this function, in that order, and
+        keeps none. `among` are all batches of later runs, which a cluster places on its workers at once. A
+        batch has the attributes `n_sites`, `nbytes`, `is_lazy` and, if it is lazy, `name`. Lazy batches are
         loaded by ``batch.build(batch.fetch())``; other batches return themselves from `build`.
     """
     progress = Progress(name, verbose)

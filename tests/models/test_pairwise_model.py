@@ -95,8 +95,12 @@ def test_sparse_features_give_the_potentials_and_gradients_of_dense_ones(seed):
     _, found = model.potentials(params, compressed)
     assert_allclose(found.unary, theta.unary, rtol=1e-12, atol=1e-12)
     assert_array_equal(found.tables, theta.tables)
-    one, other = (model.pack(model.pull_back(params, either, theta, theta)) for either in (dense, compressed))
+    gradients = [model.pull_back(params, either, theta, theta) for either in (dense, compressed)]
+    one, other = (model.pack(gradient) for gradient in gradients)
     assert_allclose(one, other, rtol=1e-10, atol=1e-10)
+    total = np.ones_like(one)
+    model.add_gradient(total, gradients[1])
+    assert_array_equal(total, 1 + other)
 
 
 def test_order_of_parameters_in_the_weight_vector(seed):
