@@ -82,7 +82,7 @@ class Batch:
     X : ndarray or CSR matrix of shape (n_nodes, n_features)
         Features of the nodes, float32 or float64.
     V : ndarray of shape (n_tables, n_edge_features)
-        Features of the tables.
+        Features of the tables, of a type that float32 includes, or float64.
     y : ndarray of shape (n_nodes,)
         Class indices, -1 where the label is hidden.
     weight : ndarray of shape (n_examples,)

@@ -43,8 +43,9 @@ class GridTopology(Topology):
         if self.transformer is None or graph.n_edges == 0:
             return np.broadcast_to(constant, (graph.n_tables, self.n_edge_features))
         features = self.transformer.transform(edge_differences(graph, X))
-        dense = features.toarray() if sparse.issparse(features) else np.asarray(features, dtype=np.float64)
-        return np.hstack([constant, dense])
+        dense = features.toarray() if sparse.issparse(features) else np.asarray(features)
+        dtype = np.float32 if np.can_cast(dense.dtype, np.float32) else np.float64
+        return np.hstack([constant, dense], dtype=dtype)
 
 
 class LatticeTopology(GridTopology):
