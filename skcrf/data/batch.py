@@ -97,6 +97,8 @@ class Batch:
         Structures that a model derives from the batch once and keeps here.
     messages : dict
         Messages at which inference ended in an earlier evaluation.
+    edgeless : dict
+        Graphs without edges by the id of the graph with them, of all batches that were made together.
     """
 
     graph: Graph
@@ -109,6 +111,7 @@ class Batch:
     recipe: FieldRecipe | TableRecipe
     derived: dict = field(default_factory=dict, repr=False)
     messages: dict = field(default_factory=dict, repr=False)
+    edgeless: dict = field(default_factory=dict, repr=False)
 
     #: Whether the examples are loaded before each evaluation.
     is_lazy = False
@@ -172,8 +175,10 @@ class Batch:
     @cached_property
     def without_edges(self):
         """Batch: the same nodes without edges."""
+        if id(self.graph) not in self.edgeless:
+            self.edgeless[id(self.graph)] = without_edges(self.graph)
         return Batch(
-            without_edges(self.graph),
+            self.edgeless[id(self.graph)],
             self.X,
             self.V[:0],
             self.y,
@@ -313,7 +318,10 @@ def make_batches(examples, labels, topology, parts, weight, *, class_weights=Non
     if examples.is_lazy or isinstance(labels, LazyClassIndices):
         return loaders
     graph_of = cache(topology.graph)  # all batches are kept, so examples of one outline share their graph
-    return [loader.build(loader.fetch(), graph_of) for loader in loaders]
+    batches = [loader.build(loader.fetch(), graph_of) for loader in loaders]
+    for batch in batches:
+        batch.edgeless = batches[0].edgeless
+    return batches
 
 
 def _select(labels, part):
