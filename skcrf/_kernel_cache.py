@@ -17,6 +17,7 @@ from importlib.util import resolve_name
 
 from numba import types
 from numba.core.caching import FunctionCache
+from numba.core.runtime import rtsys
 
 # Imports at the top level of a file; a kernel cannot see others. Words in a docstring that look like an
 # import do no harm: either no such file exists, or one file too many is read.
@@ -42,7 +43,11 @@ class KernelCache(FunctionCache):
     def load_overload(self, sig, target_context):
         """Load the code compiled for a signature; None if there is none."""
         try:
-            return super().load_overload(sig, target_context)
+            # numba would refresh the context here, which registers all that can be compiled: a quarter of a
+            # second and 10 MB. Code that is compiled already only needs numba's run-time system.
+            rtsys.initialize(target_context)
+            with self._guard_against_spurious_io_errors():
+                return self._load_overload(sig, target_context)
         except (ImportError, AttributeError):
             # numba reads the signatures before the stamp, and one of a former version of the package may name
             # a class that has been moved since.

@@ -80,9 +80,12 @@ def batches_of(
     return make_batches(examples, y, topology, parts, weight, class_weights=class_weights, n_labels=n_labels)
 
 
-def run_in_order(work, batches, among=None, title=""):
+def run_in_order(work, batches, among=None, title="", take=None):
     """Apply a function to one batch after the other."""
-    return [work(batch) for batch in batches]
+    results = []
+    for batch in batches:
+        (take or results.append)(work(batch))
+    return results
 
 
 def objective_of(

@@ -130,6 +130,42 @@ def test_edit_in_another_file_is_noticed(package, file, before, after, result):
     assert imported_anew(package) == (result, 1, 0)
 
 
+LIBRARY = """
+import numpy as np
+
+from skcrf._numerics import kernel
+
+@kernel
+def run(values, seed):
+    np.random.seed(seed)
+    if len(values) == 0:
+        raise ValueError("no values")
+    counts, found = {-1: 0}, [0.0]
+    for value in np.sort(values):
+        counts[int(value)] = 1
+        found.append(np.exp(value) + np.random.random())
+    total = np.zeros((2, 2)) + np.array(found).sum() + len(counts) + np.searchsorted(values, 1.5)
+    return total, found, values.copy()
+
+if __name__ == "__main__":
+    total, found, _ = run(np.arange(4.0), 0)
+    try:
+        run(np.arange(0.0), 0)
+    except ValueError as error:
+        assert str(error) == "no values"
+    hits, misses = (sum(counts.values()) for counts in (run.stats.cache_hits, run.stats.cache_misses))
+    print(total.sum() + sum(found), hits, misses)
+"""
+
+
+def test_cached_kernels_need_nothing_that_only_a_compilation_sets_up(package):
+    """Memory, exceptions, random numbers, lists and dictionaries work where no kernel was compiled before."""
+    (package / "__main__.py").write_text(LIBRARY)
+    result, hits, misses = in_new_process(package)
+    assert (hits, misses) == (0, 1)
+    assert in_new_process(package) == (result, 1, 0)
+
+
 def test_module_of_an_argument_may_be_renamed(package):
     assert imported_anew(package) == (41.0, 0, 1)
     (package / "structure.py").rename(package / "records.py")

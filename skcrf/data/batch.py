@@ -82,7 +82,7 @@ class Batch:
     X : ndarray or CSR matrix of shape (n_nodes, n_features)
         Features of the nodes, float32 or float64.
     V : ndarray of shape (n_tables, n_edge_features)
-        Features of the tables.
+        Features of the tables, of a type that float32 includes, or float64.
     y : ndarray of shape (n_nodes,)
         Class indices, -1 where the label is hidden.
     weight : ndarray of shape (n_examples,)
@@ -97,6 +97,8 @@ class Batch:
         Structures that a model derives from the batch once and keeps here.
     messages : dict
         Messages at which inference ended in an earlier evaluation.
+    edgeless : dict
+        Graphs without edges by the id of the graph with them, of all batches that were made together.
     """
 
     graph: Graph
@@ -109,6 +111,7 @@ class Batch:
     recipe: FieldRecipe | TableRecipe
     derived: dict = field(default_factory=dict, repr=False)
     messages: dict = field(default_factory=dict, repr=False)
+    edgeless: dict = field(default_factory=dict, repr=False)
 
     #: Whether the examples are loaded before each evaluation.
     is_lazy = False
@@ -159,10 +162,23 @@ class Batch:
         return groups
 
     @cached_property
+    def stored_columns(self):
+        """Pair: the columns of sparse features with entries in this batch, and the features in these columns.
+
+        A batch has entries in few of the columns, so that products with the others would waste time.
+        """
+        columns = np.unique(self.X.indices)
+        indices = np.searchsorted(columns, self.X.indices).astype(self.X.indices.dtype)
+        parts = self.X.data, indices, self.X.indptr
+        return columns, sparse.csr_array(parts, shape=(self.X.shape[0], len(columns)))
+
+    @cached_property
     def without_edges(self):
         """Batch: the same nodes without edges."""
+        if id(self.graph) not in self.edgeless:
+            self.edgeless[id(self.graph)] = without_edges(self.graph)
         return Batch(
-            without_edges(self.graph),
+            self.edgeless[id(self.graph)],
             self.X,
             self.V[:0],
             self.y,
@@ -302,7 +318,10 @@ def make_batches(examples, labels, topology, parts, weight, *, class_weights=Non
     if examples.is_lazy or isinstance(labels, LazyClassIndices):
         return loaders
     graph_of = cache(topology.graph)  # all batches are kept, so examples of one outline share their graph
-    return [loader.build(loader.fetch(), graph_of) for loader in loaders]
+    batches = [loader.build(loader.fetch(), graph_of) for loader in loaders]
+    for batch in batches:
+        batch.edgeless = batches[0].edgeless
+    return batches
 
 
 def _select(labels, part):

@@ -19,7 +19,7 @@ class Outline:
     edges : ndarray of shape (n_edges, 2)
         The two nodes of each edge.
     edge_features : ndarray of shape (n_edges, n_edge_features) or None
-        Features of the edges, if they have any.
+        Features of the edges, if they have any: of a type that float32 includes, or float64.
     hidden : ndarray of shape (n_nodes,) or None, default=None
         Which nodes are hidden variables; None if none is.
     """
@@ -141,7 +141,7 @@ class GraphTopology(Topology):
         if self.tied:
             return super().edge_features(graph, outline, X)
         without_edges = outline.edge_features is None
-        return np.zeros((0, self.n_edge_features)) if without_edges else outline.edge_features
+        return np.zeros((0, self.n_edge_features), bool) if without_edges else outline.edge_features
 
     def hidden(self, outline):
         return outline.hidden
@@ -216,7 +216,8 @@ def _as_edge_features(features, n_edges, name):
             f"{name} must have one row of features per edge, ({n_edges}, n_edge_features), "
             f"got shape {features.shape}.{hint}"
         )
-    features = np.ascontiguousarray(features, dtype=np.float64)
+    is_narrow = np.can_cast(features.dtype, np.float32)  # such as 0 and 1 as bytes: kept as they are
+    features = np.ascontiguousarray(features, dtype=features.dtype if is_narrow else np.float64)
     assert_all_finite(features, input_name=name)
     return features
 

@@ -238,8 +238,8 @@ class GridTopology(Topology):
         if self.transformer is None or graph.n_edges == 0:
             return np.broadcast_to(constant, (graph.n_tables, self.n_edge_features))
         features = self.transformer.transform(edge_differences(graph, X))
-        dense = features.toarray() if sparse.issparse(features) else np.asarray(features, dtype=np.float64)
-        return np.hstack([constant, dense])
+        dense = features.toarray() if sparse.issparse(features) else np.asarray(features)
+        return np.hstack([constant, dense], dtype=_float_type(dense.dtype))
 
 
 class LatticeTopology(GridTopology):

@@ -1,8 +1,38 @@
 """The interface of models: from weights to potentials, and gradients back."""
 
 from abc import ABC, abstractmethod
+from typing import NamedTuple
 
 import numpy as np
+
+
+class SparseColumns(NamedTuple):
+    """A matrix of which all but some columns are zero, such as the gradient of a batch of sparse features.
+
+    Attributes
+    ----------
+    values : ndarray of shape (n_rows, n_stored)
+        Columns that may differ from zero.
+    columns : ndarray of shape (n_stored,)
+        Their positions, which increase.
+    n_columns : int
+        Number of columns of the matrix.
+    """
+
+    values: np.ndarray
+    columns: np.ndarray
+    n_columns: int
+
+    def ravel(self):
+        """Return the whole matrix as a dense vector, row by row."""
+        dense = np.zeros((len(self.values), self.n_columns))
+        dense[:, self.columns] = self.values
+        return dense.ravel()
+
+    def add_to(self, dense):
+        """Add the matrix to a dense one in place."""
+        for row, values in zip(dense, self.values, strict=True):
+            row[self.columns] += values
 
 
 class BaseModel(ABC):
@@ -70,7 +100,7 @@ class BaseModel(ABC):
 
         Returns
         -------
-        gradient : dict of ndarray
+        gradient : dict of ndarray or SparseColumns
             Derivative with respect to each parameter.
         """
 
@@ -100,6 +130,15 @@ class BaseModel(ABC):
     def pack(self, params):
         """Return all parameters as one vector."""
         return np.concatenate([params[name].ravel() for name in self.shapes])
+
+    def add_gradient(self, total, gradient):
+        """Add a result of `pull_back` to a vector in place."""
+        for name, part in self.unpack(total).items():
+            added = gradient[name]
+            if isinstance(added, SparseColumns):
+                added.add_to(part)
+            else:
+                part += added
 
     def unpack(self, w):
         """Return the parameters in a vector, as views of it."""

@@ -8,10 +8,9 @@ from scipy import sparse
 
 from skcrf._numerics import empty
 from skcrf.graph import Potentials
-from skcrf.models._base import BaseModel
+from skcrf.models._base import BaseModel, SparseColumns
+from skcrf.models._products import multiply, transposed_product
 
-# Rows of single-precision features that are widened at a time: few enough to stay in the cache.
-_WIDENED_ROWS = 2048
 # Rows to which the intercept is added at a time: short rows are slow one by one.
 _INTERCEPT_ROWS = 64
 
@@ -75,38 +74,39 @@ class PairwiseModel(BaseModel):
         tables = np.empty(shape)
         for group, features in self._groups(batch):
             edge_coef = params["edge_coef"][features].reshape(-1, self.n_classes**2)
-            tables[group] = (batch.V[group] @ edge_coef).reshape(-1, *shape[1:])
-        return Potentials(self._unary(params, batch.X), tables)
+            V = batch.V[group]
+            products = np.empty((len(V), self.n_classes**2))
+            multiply(V, edge_coef.T, products)
+            tables[group] = products.reshape(-1, *shape[1:])
+        return Potentials(self._unary(params, batch), tables)
 
     def pull_back(self, params, batch, theta, d_theta):
         _scale_by_weight(batch, d_theta)
         edge_coef = np.zeros_like(params["edge_coef"])
         d_tables = d_theta.tables.reshape(len(d_theta.tables), self.n_classes**2)
         for group, features in self._groups(batch):
-            d_coef = batch.V[group].T @ d_tables[group]
+            d_coef = transposed_product(batch.V[group], d_tables[group])
             edge_coef[features] = d_coef.reshape(edge_coef[features].shape)
-        return self._unary_vjp(params, batch.X, d_theta.unary) | {"edge_coef": edge_coef}
+        return self._unary_vjp(params, batch, d_theta.unary) | {"edge_coef": edge_coef}
 
-    def _unary(self, params, X):
+    def _unary(self, params, batch):
         """Compute the unary potentials, ``coef . x + intercept``."""
-        unary = empty((X.shape[0], self.n_classes))
-        coef = np.ascontiguousarray(params["coef"].T)
-        if sparse.issparse(X):
-            unary[:] = X @ coef
+        unary = empty((batch.n_sites, self.n_classes))
+        if sparse.issparse(batch.X):
+            columns, X = batch.stored_columns
+            unary[:] = X @ np.ascontiguousarray(params["coef"].take(columns, axis=1).T)
         else:
-            for rows, block in _blocks(X):
-                np.matmul(block, coef, out=unary[rows])
+            multiply(batch.X, params["coef"], unary)
         _add_to_rows(unary, params["intercept"])
         return unary
 
-    def _unary_vjp(self, params, X, d_unary):
+    def _unary_vjp(self, params, batch, d_unary):
         """Compute the gradient of the parameters of `_unary`."""
-        if sparse.issparse(X):
-            coef = np.ascontiguousarray((X.T @ d_unary).T)
+        if sparse.issparse(batch.X):
+            columns, X = batch.stored_columns
+            coef = SparseColumns(np.ascontiguousarray((X.T @ d_unary).T), columns, self.n_features)
         else:
-            coef = np.zeros_like(params["coef"])
-            for rows, block in _blocks(X):
-                coef += d_unary[rows].T @ block
+            coef = transposed_product(d_unary, batch.X)
         intercept = np.ones(len(d_unary)) @ d_unary  # faster than a sum over rows
         return {"coef": coef, "intercept": intercept}
 
@@ -141,18 +141,6 @@ def _scale_by_weight(batch, d_theta):
         scales = unary[:, None], tables[:, None, None]
     for part, scale in zip(d_theta, scales, strict=True):
         np.multiply(part, scale, out=part)
-
-
-def _blocks(X):
-    """Yield blocks of rows as float64, so that widening never copies all features at once."""
-    if X.dtype == np.float64:
-        yield slice(None), X
-        return
-    wide = np.empty((min(_WIDENED_ROWS, len(X)), X.shape[1]))
-    for start in range(0, len(X), _WIDENED_ROWS):
-        block = X[start : start + _WIDENED_ROWS]
-        np.copyto(wide[: len(block)], block)
-        yield slice(start, start + len(block)), wide[: len(block)]
 
 
 def _add_to_rows(rows, values):

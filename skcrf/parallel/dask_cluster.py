@@ -17,7 +17,7 @@ from skcrf.parallel.dask_recovery import (
     result_or_loss,
     wait_for_workers,
 )
-from skcrf.parallel.threads import OneThread, Progress, one_blas_thread
+from skcrf.parallel.threads import InOrder, OneThread, Progress, one_blas_thread
 
 # Approximate number of bytes in one message.
 _MESSAGE_BYTES = 2**26
@@ -110,7 +110,7 @@ class DaskCluster:
     def __exit__(self, *_):
         self._cancel(future for placement in self.placements for future in placement.parcels)
 
-    def __call__(self, function, batches, among=None, title=""):
+    def __call__(self, function, batches, among=None, title="", take=None):
         """Evaluate a function, which can be pickled, on batches, see `skcrf.parallel.workers`."""
         self._assign([batch for batch in (among or batches) if id(batch) not in self.places])
         positions = {}  # placement -> index of the batch in the run -> position in the placement
@@ -119,7 +119,8 @@ class DaskCluster:
             positions.setdefault(placement, {})[i] = position
         self.progress.start(title, len(batches))
         self.queue, lost = Queue(), LostWorkerCounter()
-        results, n_done, alive = [None] * len(batches), 0, self._alive()
+        results, n_done, alive = [], 0, self._alive()
+        in_order = InOrder(take or results.append)
         try:
             for placement in positions:
                 self._submit(placement, function, [*positions[placement].values()], alive, lost)
@@ -127,7 +128,7 @@ class DaskCluster:
                 for placement, found, error in self._finished():
                     if error is None:
                         for i, result in zip(positions[placement], found, strict=True):
-                            results[i] = result
+                            in_order.put(i, result)
                         n_done += len(found)
                         self.progress.update(n_done)
                     else:

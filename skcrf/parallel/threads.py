@@ -4,6 +4,7 @@ Kernels release the interpreter lock, and BLAS is limited to one thread. The lar
 first, so that threads finish together. Only this module uses joblib.
 """
 
+import math
 import time
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from contextlib import contextmanager
@@ -19,6 +20,28 @@ from skcrf.parallel.prefetch import AHEAD, prefetched, with_this_config
 
 # Seconds between two lines of progress; shorter runs print nothing.
 _SECONDS = 2.0
+
+
+class InOrder:
+    """Passes results on in the order of the batches, each as soon as those before it are there.
+
+    Parameters
+    ----------
+    take : callable
+        Called with each result.
+    """
+
+    def __init__(self, take):
+        self.take = take
+        self.waiting = {}
+        self.n_taken = 0
+
+    def put(self, i, result):
+        """Take in the result of batch i."""
+        self.waiting[i] = result
+        while self.n_taken in self.waiting:
+            self.take(self.waiting.pop(self.n_taken))
+            self.n_taken += 1
 
 
 @contextmanager
@@ -40,9 +63,10 @@ def workers(n_jobs, *, verbose=0, name=""):
     Yields
     ------
     run : callable
-        ``run(function, batches, among=None, title="")`` returns the list of ``function(batch)``, in the order
-        of the batches. `among` are all batches of later runs, which a cluster places on its workers at once.
-        A batch has the attributes `n_sites`, `nbytes`, `is_lazy` and, if it is lazy, `name`. Lazy batches are
+        ``run(function, batches, among=None, title="", take=None)`` returns the list of ``function(batch)``
+        in the order of the batches. With `take`, it passes each result to this function, in that order, and
+        keeps none. `among` are all batches of later runs, which a cluster places on its workers at once. A
+        batch has the attributes `n_sites`, `nbytes`, `is_lazy` and, if it is lazy, `name`. Lazy batches are
         loaded by ``batch.build(batch.fetch())``; other batches return themselves from `build`.
     """
     progress = Progress(name, verbose)
@@ -110,19 +134,20 @@ class OneThread:
     def __exit__(self, *_):
         pass
 
-    def __call__(self, function, batches, among=None, title=""):
+    def __call__(self, function, batches, among=None, title="", take=None):
         """Evaluate a function on batches, see `workers`."""
         order = _largest_first(batches)
         sources = (batches[i] for i in order)
         is_lazy = any(batch.is_lazy for batch in batches)
-        results = [None] * len(batches)
+        results = []
+        in_order = InOrder(take or results.append)
         self.progress.start(title, len(batches))
         # The loader must not be a local variable: an error has to end it, but its traceback keeps this frame.
         with plain_interrupts():
             for n_done, (i, loaded) in enumerate(
                 zip(order, prefetched(_fetch, sources) if is_lazy else sources, strict=True), 1
             ):
-                results[i] = function(batches[i].build(loaded))
+                in_order.put(i, function(batches[i].build(loaded)))
                 self.progress.update(n_done)
         return results
 
@@ -149,14 +174,15 @@ class ThreadPool:
     def __exit__(self, *_):
         self.pool.shutdown()
 
-    def __call__(self, function, batches, among=None, title=""):
+    def __call__(self, function, batches, among=None, title="", take=None):
         """Evaluate a function on batches, see `workers`."""
         if len(batches) == 1:
-            return OneThread(self.progress)(function, batches, title=title)
-        results = [None] * len(batches)
+            return OneThread(self.progress)(function, batches, title=title, take=take)
+        results = []
+        in_order = InOrder(take or results.append)
         self.progress.start(title, len(batches))
         for n_done, (i, result) in enumerate(self._finished(function, batches), 1):
-            results[i] = result
+            in_order.put(i, result)
             self.progress.update(n_done)
         return results
 
@@ -184,7 +210,8 @@ class ThreadPool:
 
 
 def _largest_first(batches):
-    return sorted(range(len(batches)), key=lambda i: -batches[i].n_sites)
+    """Sort batches by size, those of about the same size (to 19 %) in their order, as results are taken."""
+    return sorted(range(len(batches)), key=lambda i: -math.ceil(4 * math.log2(max(1, batches[i].n_sites))))
 
 
 def _fetch(batch):

@@ -1,6 +1,7 @@
 """The objective: from a weight vector to a value and its gradient, summed over batches.
 
-Results are added in the order of the batches, so that a fit gives the same bits with any number of workers.
+Results are added in the order of the batches, so that a fit gives the same bits with any number of workers,
+and each as soon as those before it are there, so that few gradients are in memory.
 """
 
 from collections import OrderedDict
@@ -56,7 +57,7 @@ class Evaluation(NamedTuple):
     renew: bool = True
 
     def __call__(self, batch):
-        """Return the weighted sum of losses, its gradient, and whether all inferences converged."""
+        """Return the weighted sum of losses, its gradient by parameter, and whether inference converged."""
         params, inference = self.model.unpack(self.w), self.inference
         with user_index(batch.index):
             structure, theta = self.model.potentials(params, batch)
@@ -65,7 +66,7 @@ class Evaluation(NamedTuple):
                 inference = _ResumedInference(inference, messages, self.renew)
             loss = self.loss.for_batch(batch.index)
             value, d_theta, converged = loss(inference, structure, theta, batch.y, batch.site_weight)
-            gradient = self.model.pack(self.model.pull_back(params, batch, theta, d_theta))
+            gradient = self.model.pull_back(params, batch, theta, d_theta)
         return batch.weight @ value, gradient, bool(converged.all())
 
 
@@ -248,12 +249,19 @@ class Objective:
 
     def _mean(self, evaluation, batches, n_labels, *, penalty=True, title):
         """Return the mean loss with its penalty, the gradient, and whether all inferences converged."""
-        results = self.run(evaluation, batches, among=self._all_batches, title=title)
-        value = sum(value for value, _, _ in results) / n_labels
-        gradient = sum(gradient for _, gradient, _ in results) / n_labels
+        values, all_converged, gradient = [], [], np.zeros_like(evaluation.w)
+
+        def add(result):
+            value, gradient_of_batch, converged = result
+            values.append(value)
+            all_converged.append(converged)
+            self.model.add_gradient(gradient, gradient_of_batch)
+
+        self.run(evaluation, batches, among=self._all_batches, title=title, take=add)
+        value = sum(values) / n_labels
+        gradient /= n_labels
         if penalty:
             penalised = self.model.penalised(evaluation.w)
             value += 0.5 * self.alpha * (penalised @ penalised)
-            gradient = gradient + self.alpha * penalised
-        converged = all(converged for _, _, converged in results)
-        return float(value), self.model.project_vector(gradient), converged
+            gradient += self.alpha * penalised
+        return float(value), self.model.project_vector(gradient), all(all_converged)

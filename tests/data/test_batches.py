@@ -211,6 +211,26 @@ def test_sparse_features_stay_sparse():
         assert_array_equal(dense(found.X), dense(expected.X))
 
 
+def test_examples_of_one_shape_share_their_graphs_with_and_without_edges():
+    X, Y = make_potts(n_images=4, shape=(50, 50), random_state=0)
+    first, *others = batches_of(list(X), list(Y))
+    assert len(others) == 3
+    for batch in others:
+        assert batch.graph is first.graph
+        assert batch.without_edges.graph is first.without_edges.graph
+        assert batch.without_edges.X is batch.X
+
+
+def test_columns_of_sparse_features_without_entries_are_left_out():
+    X, Y, reader, topology = KINDS["sparse sequences"]
+    wide = [sparse.csr_array((x.data, 7 * x.indices + 3, x.indptr), shape=(x.shape[0], 40)) for x in X]
+    for batch in batches_of(wide, Y, reader, topology):
+        columns, features = batch.stored_columns
+        assert set(columns) <= {3, 10}
+        assert_array_equal(features.toarray(), batch.X.toarray()[:, columns])
+        assert np.shares_memory(features.data, batch.X.data)
+
+
 def test_arrays_on_disk_are_never_read_whole():
     X, Y = make_potts(n_images=4, shape=(20, 20), random_state=0)
     disk = ArrayOnDisk(X)

@@ -216,6 +216,15 @@ def test_graphs_keep_edges_features_and_hidden_variables():
         assert_array_equal(outline.hidden, hidden if has_hidden else None)
 
 
+@pytest.mark.parametrize("dtype", [bool, np.uint8, np.int16, np.float16, np.float32])
+def test_narrow_edge_features_keep_their_type(dtype):
+    features = np.ones((2, 3), dtype)
+    outline = GraphReader()((np.zeros((3, 2)), EDGES, features, np.zeros(3, bool)), "X[0]").outline
+    assert outline.edge_features is features
+    wide = GraphReader()((np.zeros((3, 2)), EDGES, np.ones((2, 3), np.int32)), "X[0]").outline
+    assert wide.edge_features.dtype == np.float64
+
+
 def test_hidden_variables_must_be_booleans_one_per_node():
     rows, features = np.zeros((3, 2)), np.ones((2, 1))
     with pytest.raises(ValueError, match=says(r"X\[4\]\[2\]", r"\(3,\)", "one boolean per node", r"\(2,\)")):

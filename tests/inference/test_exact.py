@@ -220,7 +220,7 @@ def test_memory_error_names_width_entries_and_bytes():
 @pytest.mark.parametrize("shape", [(15, 100), (100, 15)], ids=str)
 def test_lattices_have_the_width_of_their_shorter_side(shape):
     graph = lattice(*shape)
-    theta = zoo.constant(graph, 2, None)
+    theta = fields.constant(graph, 2, None)
     cost = induced_cost(as_factors(graph, 2), theta._replace(tables=theta.tables.ravel()))
     assert cost.width == 15
 
@@ -231,7 +231,7 @@ def test_long_lattice_agrees_with_one_of_its_transpose(connectivity, seed):
     """Large enough for an order along the longer side; a tree of another order has the same marginals."""
     rng = np.random.default_rng(seed)
     graph, other = (lattice(*shape, connectivity, tied=False) for shape in ((9, 24), (24, 9)))
-    theta = zoo.normal(graph, 2, rng)
+    theta = fields.normal(graph, 2, rng)
     place = np.arange(9 * 24).reshape(9, 24).T.ravel()  # the pixel of each pixel of the transpose
     pairs = {tuple(edge): e for e, edge in enumerate(graph.edges.tolist())}
     edges = place[other.edges].tolist()

@@ -78,6 +78,32 @@ def test_largest_batches_start_first_and_results_are_in_order(n_jobs, kind):
 
 
 @pytest.mark.parametrize("n_jobs", [1, 3])
+def test_taken_results_come_in_order_and_are_not_kept(n_jobs):
+    class Result:
+        alive, most, lock = 0, 0, threading.Lock()
+
+        def __init__(self, value):
+            self.value = value
+            with self.lock:
+                Result.alive += 1
+                Result.most = max(Result.most, Result.alive)
+
+        def __del__(self):
+            with self.lock:
+                Result.alive -= 1
+
+    def function(batch):
+        time.sleep(0.001)
+        return Result(batch.n_sites)
+
+    sizes, taken = [1900 + i % 140 for i in range(60)], []  # of about the same size, as packed sentences are
+    with workers(n_jobs) as run:
+        run(function, [Stub(size) for size in sizes], take=lambda result: taken.append(result.value))
+    assert taken == sizes
+    assert Result.most < 30
+
+
+@pytest.mark.parametrize("n_jobs", [1, 3])
 def test_few_batches_are_loaded_at_a_time(n_jobs):
     def function(batch):
         time.sleep(0.001)

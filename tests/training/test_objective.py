@@ -1,5 +1,6 @@
 """The objective: its gradient within tied weights, the penalty, remembered evaluations, convexity."""
 
+import tracemalloc
 from collections import Counter
 
 import numpy as np
@@ -9,6 +10,7 @@ from derivatives import check_weight_gradient
 from limits import set_limit
 from messages import says
 from numpy.testing import assert_allclose, assert_array_equal
+from scipy import sparse
 
 from skcrf import GridCRFClassifier
 from skcrf.data import ChainTopology, DAGReader, GraphReader, GraphTopology, LatticeTopology, SequenceReader
@@ -17,6 +19,7 @@ from skcrf.inference import BP, TRW, Exact, GraphCut
 from skcrf.losses import LOSSES, Hinge, LatentHinge, Likelihood, Pseudolikelihood, Unified
 from skcrf.models import TIES, DirectedModel, PairwiseModel
 from skcrf.optimizers import LBFGS
+from skcrf.parallel import workers
 from skcrf.training import Evaluation
 
 OPTIONS = {"max_iter": 60, "tol": 1e-3, "callback": lambda w, value, **known: False, "rng": None}
@@ -260,6 +263,55 @@ def test_replaced_attributes_make_another_objective(seed):
     assert_array_equal(some(w)[1], objective_of(batches[:1], objective.model, alpha=0.1)(w)[1])
     assert_array_equal(objective(w, batches[:1])[1], some(w)[1])
     assert objective.replace(alpha=0.0)(w)[0] < value
+
+
+# Sparse features
+
+
+def sparse_objective(n_features, rng, run=run_in_order):
+    """Draw an objective of many batches, each with entries in few of the columns."""
+    X = [
+        sparse.random_array((60, n_features), density=5 / n_features, format="csr", rng=rng)
+        for _ in range(400)
+    ]
+    Y = [rng.integers(4, size=60) for _ in X]
+    batches = batches_of(X, Y, SequenceReader(), ChainTopology())
+    assert len(batches) > 10
+    return objective_of(batches, PairwiseModel(4, n_features), loss=Pseudolikelihood(), run=run)
+
+
+@pytest.mark.parametrize("n_jobs", [1, 3])
+def test_gradient_of_sparse_features_is_the_sum_of_dense_gradients_bit_by_bit(n_jobs, seed):
+    rng = np.random.default_rng(seed)
+    objective = sparse_objective(300, rng)
+    w = rng.normal(size=len(zeros(objective)))
+    gradient, model = 0, objective.model
+    for batch in objective.batches:
+        params = model.unpack(w)
+        graph, theta = model.potentials(params, batch)
+        _, d_theta, _ = objective.loss(objective.inference, graph, theta, batch.y, None)
+        coef = (batch.X.T @ d_theta.unary).T
+        dense = model.pull_back(params, batch, theta, d_theta) | {"coef": coef}
+        gradient = gradient + model.pack(dense)
+    expected = gradient / sum(batch.n_labels for batch in objective.batches)
+    expected = model.project_vector(expected + objective.alpha * model.penalised(w))
+    with workers(n_jobs) as run:
+        assert_array_equal(objective.replace(run=run)(w)[1], expected)
+
+
+@pytest.mark.parametrize("n_jobs", [1, 2])
+def test_memory_of_sparse_gradients_does_not_grow_with_the_number_of_batches(n_jobs):
+    rng = np.random.default_rng(0)
+    objective = sparse_objective(30_000, rng)
+    w = rng.normal(size=len(zeros(objective)))
+    with workers(n_jobs) as run:
+        objective = objective.replace(run=run)
+        objective(w)  # compiles, and finds the columns of each batch
+        tracemalloc.start()
+        objective(2 * w)
+        _, most = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+    assert most < 6 * w.nbytes  # the sum, its projection and the penalty
 
 
 # Remembered evaluations
