@@ -8,8 +8,7 @@ from scipy import sparse
 
 from skcrf._numerics import empty
 from skcrf.graph import Potentials
-from skcrf.models._base import BaseModel, SparseColumns
-from skcrf.models._products import multiply, transposed_product
+from skcrf.models._base import BaseModel, SparseColumns, multiply, transposed_product
 
 # Rows to which the intercept is added at a time: short rows are slow one by one.
 _INTERCEPT_ROWS = 64
