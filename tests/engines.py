@@ -9,7 +9,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from skcrf.inference import TRWS, _engine, _fixed_point
 from skcrf.inference._lattice import engine as lattice_engine
 from skcrf.inference._pairwise.engine import PairwiseEngine
-from skcrf.inference.trw import spanning_tree_weights
+from skcrf.inference.trw import EDGE_WEIGHTS
 
 #: Names of the engines for lattices, and of those for any pairwise graph or for graphs without edges.
 FAST = {"LatticeEngine", "LatticeMeanField"}
@@ -87,7 +87,7 @@ def edge_weights(inference, graph):
     if isinstance(inference, TRWS):
         return monotonic_chains(graph)[1]
     rho = inference.get_params().get("rho", 1.0)
-    return spanning_tree_weights(graph) if isinstance(rho, str) else np.broadcast_to(rho, graph.n_edges)
+    return EDGE_WEIGHTS[rho](graph) if isinstance(rho, str) else np.broadcast_to(rho, graph.n_edges)
 
 
 def mixed_product_states(inference, graph, theta, maximised):

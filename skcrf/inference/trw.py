@@ -19,6 +19,8 @@ from skcrf.inference._engine import Plan
 from skcrf.inference._fixed_point import may_resume
 from skcrf.inference._message_passing import PASSING, MessagePassing
 
+# Lines of fewer pixels are short. The weights of combs are those of lines times one plus one over the length.
+_SHORT_LINE = 64
 # Minimum number of covering sets per factor. More sets give more even weights.
 _MIN_USES = 3
 
@@ -33,13 +35,19 @@ class TRW(MessagePassing):
 
     Parameters
     ----------
-    rho : float, array-like of shape (n_edges,) or "auto", default="auto"
+    rho : float, array-like of shape (n_edges,), "auto" or "spanning_trees", default="auto"
         Weight of each edge, above 0 and at most 1; an array has one value per edge of an example, or of the
-        whole batch. "auto" computes a distribution over spanning trees: in closed form on lattices, elsewhere
-        by covering the graph with trees, or with sets of factors without cycles. On forests it is 1, and
-        the method is exact.
-        On lattices, 0.5 for all edges with 4 neighbours and 0.25 with 8 are the probabilities of a
-        distribution over forests, so that `log_z` is an upper bound as well.
+        whole batch.
+
+        - "spanning_trees" computes the probabilities of edges in a distribution over spanning trees: in
+          closed form on lattices, elsewhere by covering the graph with trees, or with sets of factors without
+          cycles.
+        - "auto" does the same, except on lattices of at least 64 rows and columns. There it takes 0.5 for all
+          edges with 4 neighbours and 0.25 with 8, the probabilities of a distribution over forests. Large
+          lattices have almost the same weights in a distribution over spanning trees, and iterations with
+          equal weights are faster.
+
+        On forests both are 1, and the method is exact.
     max_iter : int, default=10
         Number of iterations, each of which sends every message once.
     tol : float, default=0.0
@@ -64,7 +72,7 @@ class TRW(MessagePassing):
     """
 
     _parameter_constraints = {
-        "rho": [StrOptions({"auto"}), Interval(Real, 0, 1, closed="right"), "array-like"],
+        "rho": [StrOptions({"auto", "spanning_trees"}), Interval(Real, 0, 1, closed="right"), "array-like"],
         **PASSING,
     }
 
@@ -94,7 +102,7 @@ class TRW(MessagePassing):
 
     def _edge_weights(self, graph):
         if isinstance(self.rho, str):
-            return spanning_tree_weights(graph)
+            return EDGE_WEIGHTS[self.rho](graph)
         rho = np.asarray(self.rho, dtype=np.float64)
         if not ((rho > 0) & (rho <= 1)).all():
             raise ValueError(f"rho must be above 0 and at most 1, got {self.rho!r}.")
@@ -115,7 +123,6 @@ class TRW(MessagePassing):
 # Edge weights
 
 
-@singledispatch
 def spanning_tree_weights(graph):
     """Compute the probability of each edge in a distribution over spanning trees.
 
@@ -130,26 +137,59 @@ def spanning_tree_weights(graph):
     rho : ndarray of shape (n_edges,)
         Probabilities, 1 on forests.
     """
+    return _covering_distribution(graph, _comb_weights)
+
+
+def forest_weights(graph):
+    """Compute the probability of each edge in a distribution over forests, equal on large lattices.
+
+    Parameters
+    ----------
+    graph : Graph or FactorGraph
+        Any graph.
+
+    Returns
+    -------
+    rho : ndarray of shape (n_edges,)
+        On large lattices, one over the number of directions; elsewhere those of `spanning_tree_weights`.
+    """
+    return _covering_distribution(graph, _line_weights)
+
+
+#: Edge weights by name.
+EDGE_WEIGHTS = {"auto": forest_weights, "spanning_trees": spanning_tree_weights}
+
+
+@singledispatch
+def _covering_distribution(graph, lattice_weights):
+    """Compute the weights of each example, of lattices by a function of height, width and edges."""
     rho = np.empty(graph.n_edges)
     for example in np.flatnonzero(np.diff(graph.edge_ptr)):
         edges = slice(graph.edge_ptr[example], graph.edge_ptr[example + 1])
         height, width = (int(size) for size in graph.shapes[example])
         if height > 0:
-            rho[edges] = _lattice_weights(height, width, edges.stop - edges.start)
+            rho[edges] = lattice_weights(height, width, edges.stop - edges.start)
         else:
             first, end = graph.node_ptr[example : example + 2].tolist()
             rho[edges] = _pairwise_weights(end - first, (graph.edges[edges] - first).tobytes())
     return rho
 
 
-@spanning_tree_weights.register
-def _(graph: FactorGraph):
+@_covering_distribution.register
+def _(graph: FactorGraph, lattice_weights):
     structure = graph.scope_ptr, graph.scope, graph.node_ptr, graph.edge_ptr
     return _factor_weights(*(array.tobytes() for array in structure))
 
 
+def _line_weights(height, width, n_edges):
+    """Average over the forests that the lines of a direction are, or over combs if lines are short."""
+    if min(height, width) < _SHORT_LINE:
+        return _comb_weights(height, width, n_edges)
+    return 0.25 if n_edges > height * (width - 1) + width * (height - 1) else 0.5
+
+
 @lru_cache(maxsize=4)
-def _lattice_weights(height, width, n_edges):
+def _comb_weights(height, width, n_edges):
     """Average over combs: all edges of one direction, and edges that connect them.
 
     All horizontal edges and a random column form a spanning tree, and so do all vertical edges and a random

@@ -168,7 +168,7 @@ class BaseModel(ABC):
         return self.pack(self.project(self.unpack(w)))
 
 
-# Products of features with weights, and with derivatives. Features of a narrow type, such as float32, are never
+# Products of features with weights, and with derivatives. Features of a narrow type, such as float32, are not
 # copied as a whole to float64: that would need much memory, and half of the time of an evaluation with many
 # features.
 

@@ -24,7 +24,7 @@ from skcrf.graph import (
     sum_by_example,
     without_edges,
 )
-from skcrf.inference.trw import spanning_tree_weights
+from skcrf.inference.trw import forest_weights, spanning_tree_weights
 
 every_graph = pytest.mark.parametrize("graph", fields.GRAPHS.values(), ids=fields.GRAPHS.keys())
 every_batch = pytest.mark.parametrize("graph", fields.BATCHES.values(), ids=fields.BATCHES.keys())
@@ -370,6 +370,17 @@ def test_weights_of_lattices_are_a_distribution_over_spanning_trees(height, widt
     graph = lattice(height, width, connectivity=connectivity)
     part = reference.parts(graph, fields.constant(graph, 2, None))[0]
     assert reference.tree_distribution_slack(part, spanning_tree_weights(graph)) < 1e-12
+
+
+@pytest.mark.parametrize(("connectivity", "weight"), [(4, 0.5), (8, 0.25)])
+def test_forest_weights_are_equal_on_large_lattices_only(connectivity, weight):
+    small, large = lattice(63, 64, connectivity=connectivity), lattice(64, 65, connectivity=connectivity)
+    rho = forest_weights(pack([small, large]))
+    assert_array_equal(rho[: small.n_edges], spanning_tree_weights(small))
+    assert_array_equal(rho[small.n_edges :], weight)
+    assert abs(spanning_tree_weights(large) - weight).min() <= weight / 64 + 1e-12
+    for graph in fields.EVERY.values():  # all of them are small
+        assert_array_equal(forest_weights(graph), spanning_tree_weights(graph))
 
 
 def test_weights_of_random_graphs_are_a_distribution_over_spanning_trees(seed):
