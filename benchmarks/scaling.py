@@ -82,6 +82,8 @@ def time_curves(sizes):
 def memory_curves(sizes):
     """Measure the growth of memory, with one process per point."""
     shape = ("--shape", 120, 160, "--features", 50, "--steps", 1)
+    # Compile the kernels of this shape in another process: LLVM needs several times the memory of a fit.
+    run_script(*shape)
     for name, option, values, rest in (
         ("images", "--images", sizes.images, ("--iterations", 5)),
         ("iterations", "--iterations", sizes.iterations, ("--images", 1)),

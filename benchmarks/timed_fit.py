@@ -1,7 +1,8 @@
 """Fit in this process and print time and memory as one line of JSON; called by the other scripts.
 
-Memory is in bytes. `before` is the resident size after imports, compilation and a first fit, so that
-`peak - before` is the memory of data and fit.
+Memory is in bytes. `before` is the resident size after imports and a first fit of small images, so that
+`peak - before` is the memory of data and fit, if the kernels are cached on disk. Otherwise it includes their
+compilation, since larger images use other kernels: call the script twice.
 """
 
 import argparse
