@@ -46,6 +46,10 @@ class FieldRecipe:
             [np.zeros(n, dtype=bool) if mark is None else mark for mark, n in zip(marks, sizes, strict=True)]
         )
 
+    def image_shapes(self, n_examples):
+        """Return the height and width of each image, zeros for examples that are no images."""
+        return np.array([shape if len(shape) == 2 else (0, 0) for shape in self.shapes], dtype=np.int64)
+
     def split(self, graph, rows):
         """Cut one row per node into one array per example, of the shape of its labels."""
         parts = np.split(rows, graph.node_ptr[1:-1])
@@ -65,6 +69,10 @@ class TableRecipe:
     def hidden(self):
         """Return None: rows have no hidden variables."""
         return None
+
+    def image_shapes(self, n_examples):
+        """Return ones: each row is an image of one pixel."""
+        return np.ones((n_examples, 2), dtype=np.int64)
 
     def split(self, graph, rows):
         """Return the rows of the batch as one array."""
@@ -143,6 +151,11 @@ class Batch:
     def hidden(self):
         """ndarray of shape (n_nodes,) or None: which nodes are hidden variables; None if none is."""
         return self.recipe.hidden()
+
+    @property
+    def image_shapes(self):
+        """ndarray of shape (n_examples, 2): height and width of images, zeros for other examples."""
+        return self.recipe.image_shapes(self.n_examples)
 
     @cached_property
     def n_labels(self):

@@ -212,3 +212,13 @@ def test_inferences_without_factors_are_refused_before_the_fit(inference):
     X, Y = np.zeros((2, 3, 3)), np.indices((2, 3, 3)).sum(axis=0) % 2
     with pytest.raises(ValueError, match=says("'pairwise'", "'factor'", INFERENCE[inference].__name__)):
         GridDAGMClassifier(inference=inference).fit(X, Y)
+
+
+@pytest.mark.parametrize("parents", [("above", "left"), ("left", "above"), ("above",)])
+def test_factors_of_meshes_have_the_shapes_of_their_images(parents):
+    """From these, exact inference derives an order of elimination."""
+    X, Y = images(np.random.default_rng(0))
+    est = GridDAGMClassifier(parents=parents, max_iter=2, tol=10.0).fit(X, Y)
+    for given in (None, np.ma.masked_array(Y, Y == 0)):
+        for factors, _ in est.potentials(X, given):
+            assert_array_equal(factors.shapes, [[4, 5]])
