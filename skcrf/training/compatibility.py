@@ -20,7 +20,7 @@ def calls_inference(loss):
     return bool(loss.needs or loss.tasks)
 
 
-def is_smooth(loss, inference, is_linear=True):
+def is_smooth(loss, inference, is_linear):
     """Return whether a loss is smooth with an inference.
 
     With a MAP solver, which cannot sum, a loss that is smooth otherwise is piecewise linear in potentials,
@@ -80,7 +80,7 @@ def check_difference(loss, is_linear):
         )
 
 
-def default_optimizer(loss, inference, is_linear=True):
+def default_optimizer(loss, inference, is_linear):
     """Return the name of the optimizer that suits a loss, an inference and a model.
 
     Parameters
@@ -89,7 +89,7 @@ def default_optimizer(loss, inference, is_linear=True):
         The loss.
     inference : BaseInference
         The inference.
-    is_linear : bool, default=True
+    is_linear : bool
         Whether the potentials of the model are linear in the weights. If not, nothing is known to be convex.
 
     Returns

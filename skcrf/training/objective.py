@@ -181,7 +181,7 @@ class Objective:
     @property
     def is_smooth(self):
         """Whether the objective is smooth."""
-        return is_smooth(self.loss, self.inference)
+        return is_smooth(self.loss, self.inference, self.model.is_linear)
 
     @property
     def not_convex_because(self):

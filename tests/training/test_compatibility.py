@@ -56,7 +56,7 @@ EXPECTED_OPTIMIZERS = {
 def test_auto_chooses_an_optimizer_that_suits_the_loss(name, images):
     """L-BFGS for smooth losses only; and the fit is better than its start."""
     loss = LOSSES[name]()
-    chosen = default_optimizer(loss, TRW())
+    chosen = default_optimizer(loss, TRW(), is_linear=True)
     assert (chosen == "lbfgs") == loss.is_smooth
     assert chosen == EXPECTED_OPTIMIZERS.get(name, "lbfgs")
     est = quietly(GridCRFClassifier(loss=name, max_iter=10, tol=1e-3), *images)
@@ -70,7 +70,7 @@ def test_auto_chooses_an_optimizer_that_suits_the_loss(name, images):
     "eps, optimizer", [((0.0, 1.0), "cccp"), ((1.0, 0.0), "cccp"), ((0.5, 0.5), "lbfgs")]
 )
 def test_optimizer_of_the_unified_loss_depends_on_its_temperatures(eps, optimizer):
-    assert default_optimizer(Unified(*eps), Exact()) == optimizer
+    assert default_optimizer(Unified(*eps), Exact(), is_linear=True) == optimizer
 
 
 @pytest.mark.parametrize("inference", [name for name, one in INFERENCE.items() if "sum" not in one.tasks])
@@ -212,5 +212,7 @@ def test_class_weights_are_refused_with_losses_that_have_no_weights_of_sites(nam
 @pytest.mark.parametrize("name", LOSSES)
 def test_losses_with_map_solvers_are_smooth_only_if_they_do_not_infer(name):
     loss = LOSSES[name]()
-    assert is_smooth(loss, Exact()) == loss.is_smooth
-    assert is_smooth(loss, GraphCut()) == (loss.is_smooth and not (loss.needs or loss.tasks))
+    assert is_smooth(loss, Exact(), is_linear=True) == loss.is_smooth
+    infers = bool(loss.needs or loss.tasks)
+    assert is_smooth(loss, GraphCut(), is_linear=True) == (loss.is_smooth and not infers)
+    assert is_smooth(loss, GraphCut(), is_linear=False) == loss.is_smooth

@@ -15,7 +15,7 @@ from scipy import sparse
 from skcrf import GridCRFClassifier
 from skcrf.data import ChainTopology, DAGReader, GraphReader, GraphTopology, LatticeTopology, SequenceReader
 from skcrf.datasets import make_potts
-from skcrf.inference import BP, TRW, Exact, GraphCut
+from skcrf.inference import BP, TRW, Exact, GraphCut, MaxProduct
 from skcrf.losses import LOSSES, Hinge, LatentHinge, Likelihood, Pseudolikelihood, Unified
 from skcrf.models import TIES, DirectedModel, PairwiseModel
 from skcrf.optimizers import LBFGS
@@ -227,6 +227,13 @@ def test_reason_why_an_objective_need_not_be_convex():
 def test_objectives_are_smooth_unless_loss_or_inference_maximises(loss, inference, smooth):
     objective = image_objective(loss=LOSSES[loss](), inference=inference)
     assert objective.is_smooth == smooth
+
+
+def test_objectives_of_directed_models_are_smooth_with_map_solvers():
+    batches = batches_of([(np.zeros((2, 1)), [[0, 1]])], [[0, 1]], DAGReader(), GraphTopology(0))
+    options = {"loss": Likelihood(), "inference": MaxProduct()}
+    assert objective_of(batches, DirectedModel(2, 1), **options).is_smooth
+    assert not objective_of(batches, PairwiseModel(2, 1), **options).is_smooth
 
 
 def test_unified_loss_at_temperature_zero_is_not_smooth():
