@@ -46,12 +46,13 @@ class LogLikelihood(NamedTuple):
             factors, theta = self.model.given_labels().potentials(self.model.unpack(self.w), batch)
             y = batch.y
             n_hidden = sum_by_example(y < 0, factors.node_example, factors)
-            if not n_hidden.any():
-                return score(factors, theta, y), True
+            # Known without inference: the score of all labels, and the probability 1 of none.
+            exact = np.where(n_hidden == 0, score(factors, theta, y), 0.0)
+            partly = (n_hidden > 0) & (n_hidden < np.diff(factors.node_ptr))
+            if not partly.any():
+                return exact, True
             beliefs = self.inference.forward(factors, clamp(theta, y))
-            all_hidden = n_hidden == np.diff(factors.node_ptr)
-            summed = np.where(all_hidden, 0.0, beliefs.log_z)
-            return np.where(n_hidden == 0, score(factors, theta, y), summed), bool(beliefs.converged.all())
+            return np.where(partly, beliefs.log_z, exact), bool(beliefs.converged[partly].all())
 
 
 class DirectedMixin:

@@ -1,6 +1,7 @@
 """Directed models as estimators: exact likelihoods and samples, hidden labels, errors."""
 
 import pickle
+import warnings
 from itertools import product
 
 import numpy as np
@@ -10,6 +11,7 @@ from messages import says
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
 from sklearn.callback import ScoringMonitor
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
 
 from skcrf import DAGMClassifier, GridDAGMClassifier
@@ -222,3 +224,24 @@ def test_factors_of_meshes_have_the_shapes_of_their_images(parents):
     for given in (None, np.ma.masked_array(Y, Y == 0)):
         for factors, _ in est.potentials(X, given):
             assert_array_equal(factors.shapes, [[4, 5]])
+
+
+class NeverConverges(Exact):
+    """Exact inference that reports not to have converged."""
+
+    def forward(self, *args, **options):
+        beliefs = super().forward(*args, **options)
+        return beliefs._replace(converged=np.zeros_like(beliefs.converged))
+
+
+def test_likelihoods_warn_only_if_inference_is_needed_and_does_not_converge(seed):
+    """In a batch with other examples, too."""
+    X, Y = graphs(np.random.default_rng(seed))
+    est = DAGMClassifier(NeverConverges(), tol=10.0).fit(X, Y)
+    complete, nothing = np.ma.masked_array(Y[0], mask=False), np.ma.masked_array(Y[0], mask=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert est.log_likelihood(X[:2], [complete, nothing])[1] == 0.0
+    partly = np.ma.masked_array(Y[0], mask=[True, False, False])
+    with pytest.warns(ConvergenceWarning, match="NeverConverges did not converge"):
+        est.log_likelihood(X[:2], [complete, partly])
