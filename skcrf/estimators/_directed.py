@@ -14,7 +14,7 @@ from skcrf.training import warn_inference
 
 
 class DrawSamples(NamedTuple):
-    """Samples of the labels of a batch; each example has a seed, so that batches do not matter."""
+    """Samples of the labels of a batch; each example in X has a seed, so that batches do not matter."""
 
     model: DirectedModel
     w: np.ndarray
@@ -26,7 +26,7 @@ class DrawSamples(NamedTuple):
         sizes = np.diff(batch.graph.node_ptr)
         uniforms = [
             np.random.RandomState(seed).uniform(size=(size, self.n_samples))
-            for seed, size in zip(self.seeds, sizes, strict=True)
+            for seed, size in zip(self.seeds[batch.index], sizes, strict=True)
         ]
         with user_index(batch.index):
             samples = self.model.sample(self.model.unpack(self.w), batch, np.concatenate(uniforms))
@@ -79,13 +79,9 @@ class DirectedMixin:
         check_scalar(n_samples, "n_samples", Integral, min_val=1)
         n_examples = sum(batch.n_examples for batch in batches)
         seeds = check_random_state(random_state).randint(np.iinfo(np.int32).max, size=n_examples)
-        drawn, first = [], 0
         with self._workers() as run:
-            for batch in batches:
-                own = seeds[first : first + batch.n_examples]
-                drawn += run(DrawSamples(*self._fitted_model(), own, n_samples), [batch], title="samples")[0]
-                first += batch.n_examples
-        labels = [self.classes_[x] for x in drawn]
+            drawn = run(DrawSamples(*self._fitted_model(), seeds, n_samples), batches, title="samples")
+        labels = [self.classes_[x] for of_batch in drawn for x in of_batch]
         if is_table:
             return np.concatenate(labels)
         return like_container(X, [np.moveaxis(x, -1, 0) for x in labels])

@@ -3,6 +3,7 @@
 import pickle
 import warnings
 from itertools import product
+from threading import Barrier
 
 import numpy as np
 import pytest
@@ -18,6 +19,7 @@ from skcrf import DAGMClassifier, GridDAGMClassifier
 from skcrf.inference import INFERENCE, Exact
 from skcrf.losses import LOSSES
 from skcrf.metrics import SCORERS
+from skcrf.models import DirectedModel
 
 EDGES = np.array([[2, 0], [2, 1], [0, 1]])
 
@@ -245,3 +247,19 @@ def test_likelihoods_warn_only_if_inference_is_needed_and_does_not_converge(seed
     partly = np.ma.masked_array(Y[0], mask=[True, False, False])
     with pytest.warns(ConvergenceWarning, match="NeverConverges did not converge"):
         est.log_likelihood(X[:2], [complete, partly])
+
+
+def test_threads_share_the_batches_of_a_sample(monkeypatch):
+    rng = np.random.default_rng(0)
+    X, Y = images(rng, n=3, shape=(46, 46))  # larger than half a batch
+    est = GridDAGMClassifier(max_iter=2).set_params(tol=10.0).fit(X, Y)
+    drawn = est.sample(X, 2, random_state=0)
+    assert_array_equal(est.sample(X[:1], 2, random_state=0), drawn[:1])
+    together, draw = Barrier(3), DirectedModel.sample
+
+    def waiting(self, *args):
+        together.wait(timeout=60)
+        return draw(self, *args)
+
+    monkeypatch.setattr(DirectedModel, "sample", waiting)
+    assert_array_equal(est.set_params(n_jobs=3).sample(X, 2, random_state=0), drawn)
