@@ -177,9 +177,10 @@ class Monitor:
     model : BaseModel
         Its model.
     context : sklearn.callback.CallbackContext, default=None
-        Task of the fit, of which every iteration is a subtask.
+        Task of the fit, of which every iteration is a subtask; None to call no callbacks, so that nothing
+        stops the optimizer.
     fit_arguments : dict, default=None
-        Arguments of every callback.
+        Arguments of every callback; None if there are none to call.
 
     Attributes
     ----------
@@ -272,6 +273,9 @@ class Monitor:
         if error is not None:
             self.error_curve.append(error)
         self._print(f"iteration {len(self.loss_curve)}", value, error)
+
+        if self.context is None:
+            return False
 
         def attributes():
             return {**fitted_attributes(self.model.unpack(w)), **self.curves()}

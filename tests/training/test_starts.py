@@ -22,7 +22,7 @@ from skcrf.losses import LOSSES
 from skcrf.models import IndependentModel, PairwiseModel
 from skcrf.optimizers import LBFGS, Adam
 from skcrf.preprocessing import PixelWise
-from skcrf.training import STARTS, Evaluation, Objective
+from skcrf.training import STARTS, Evaluation, Monitor, Objective
 
 # Larger than a batch of small images, so that every image is a batch of its own.
 SHAPE = (46, 46)
@@ -249,3 +249,11 @@ def test_starts_are_fitted_by_the_optimizer_if_it_minimises_any_function(
     monkeypatch.setattr(LBFGS, "minimize", recorded)
     quick(optimizer=optimizer, max_iter=20, tol=1.0).fit(*(part[:2] for part in images))
     assert set(found) == {memory}
+
+
+def test_monitor_without_callbacks_records_iterations_and_never_stops():
+    model = PairwiseModel(2, 1)
+    monitor, w = Monitor(quick(), model), model.pack(model.zeros())
+    assert [monitor(w, 2.0), monitor(w + 1.0, 1.0, 0.5)] == [False, False]
+    assert (monitor.loss_curve, monitor.error_curve) == ([2.0, 1.0], [0.5])
+    assert_array_equal(monitor.best_w, w + 1.0)
