@@ -108,7 +108,7 @@ def _losses(folder):
             {"any": "any", "pairwise": "with edges", "lattice": "lattices"}[cls.graphs],
             "yes" if cls().is_smooth else "–",
             "yes" if cls().site_weighted else "–",
-            f"``{default_optimizer(cls(), TRW())!r}``",
+            f"``{default_optimizer(cls(), TRW(), is_linear=True)!r}``",
         )
         for name, cls in LOSSES.items()
     ]

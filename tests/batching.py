@@ -25,6 +25,13 @@ from skcrf.training import Objective
 LATTICE = LatticeTopology(4, None, 1)
 
 
+class NoImages:
+    """Recipe of a batch that is made of a graph."""
+
+    def image_shapes(self, n_examples):
+        return np.zeros((n_examples, 2), dtype=np.int64)
+
+
 def batch_of(graph, X, V, y=None, weight=None):
     """Make a batch of a graph and features; all labels are hidden and all weights are 1 by default."""
     return Batch(
@@ -35,7 +42,7 @@ def batch_of(graph, X, V, y=None, weight=None):
         weight=np.ones(graph.n_examples) if weight is None else weight,
         site_weight=None,
         index=np.arange(graph.n_examples),
-        recipe=None,
+        recipe=NoImages(),
     )
 
 

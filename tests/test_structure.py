@@ -60,7 +60,7 @@ MAY_IMPORT = {
     "_registry": set(),
 }
 #: Packages that are imported for deprecated names, by the file that has these names.
-DEPRECATED = {"skcrf/graph/__init__.py": {"models"}}
+DEPRECATED = {"skcrf/graph/__init__.py": {"models"}, "skcrf/losses/__init__.py": {"training"}}
 
 MOST_FILES = 20
 MOST_LINES = 450

@@ -46,6 +46,10 @@ class FieldRecipe:
             [np.zeros(n, dtype=bool) if mark is None else mark for mark, n in zip(marks, sizes, strict=True)]
         )
 
+    def image_shapes(self, n_examples):
+        """Return the height and width of each image, zeros for examples that are no images."""
+        return np.array([shape if len(shape) == 2 else (0, 0) for shape in self.shapes], dtype=np.int64)
+
     def split(self, graph, rows):
         """Cut one row per node into one array per example, of the shape of its labels."""
         parts = np.split(rows, graph.node_ptr[1:-1])
@@ -65,6 +69,10 @@ class TableRecipe:
     def hidden(self):
         """Return None: rows have no hidden variables."""
         return None
+
+    def image_shapes(self, n_examples):
+        """Return ones: each row is an image of one pixel."""
+        return np.ones((n_examples, 2), dtype=np.int64)
 
     def split(self, graph, rows):
         """Return the rows of the batch as one array."""
@@ -144,6 +152,16 @@ class Batch:
         """ndarray of shape (n_nodes,) or None: which nodes are hidden variables; None if none is."""
         return self.recipe.hidden()
 
+    @property
+    def image_shapes(self):
+        """ndarray of shape (n_examples, 2): height and width of images, zeros for other examples."""
+        return self.recipe.image_shapes(self.n_examples)
+
+    @cached_property
+    def hides_labels(self):
+        """Whether labels are hidden."""
+        return bool((self.y < 0).any())
+
     @cached_property
     def n_labels(self):
         """Weight of the labelled sites; class weights do not count, as in `LogisticRegression`."""
@@ -220,6 +238,8 @@ class BatchLoader:
         Weights of the examples.
     n_labels : float
         Weight of the labelled sites; 0 in prediction.
+    hides_labels : bool
+        Whether labels are hidden; not known in prediction.
     """
 
     examples: Examples
@@ -228,6 +248,7 @@ class BatchLoader:
     class_weights: np.ndarray | None
     weight: np.ndarray
     n_labels: float = 0.0
+    hides_labels: bool | None = None
 
     is_lazy = True
     #: Nothing is kept in memory between evaluations.
@@ -304,6 +325,7 @@ def make_batches(examples, labels, topology, parts, weight, *, class_weights=Non
         y = np.full(len(weight), -1) if labels is None else labels[0]
         recipe = TableRecipe(topology.n_edge_features)
         return [_table_batch(examples.items, y, recipe, class_weights, part, weight) for part in parts]
+    sizes = examples.sizes
     loaders = [
         BatchLoader(
             examples.select(part),
@@ -311,7 +333,7 @@ def make_batches(examples, labels, topology, parts, weight, *, class_weights=Non
             topology,
             class_weights,
             weight[part],
-            0.0 if n_labels is None else float(weight[part] @ n_labels[part]),
+            **({} if n_labels is None else _label_counts(n_labels[part], sizes[part], weight[part])),
         )
         for part in parts
     ]
@@ -322,6 +344,11 @@ def make_batches(examples, labels, topology, parts, weight, *, class_weights=Non
     for batch in batches:
         batch.edgeless = batches[0].edgeless
     return batches
+
+
+def _label_counts(n_labels, sizes, weight):
+    """Return the fields of a loader that follow from the number of labels per example."""
+    return {"n_labels": float(weight @ n_labels), "hides_labels": bool((n_labels < sizes).any())}
 
 
 def _select(labels, part):

@@ -42,9 +42,11 @@ from skcrf.training import (
     calls_inference,
     check_class_weight,
     check_inference,
+    check_layout,
     choose_decoding,
     default_optimizer,
     fitted_attributes,
+    inferences_of,
     run_stages,
     start_from_estimator,
     warn_inference,
@@ -218,7 +220,7 @@ class BaseFieldClassifier(
     def _start(self, init, objective, monitor):
         """Return the weights to start from."""
         if isinstance(init, str):
-            return STARTS[init](objective, monitor.minimise)
+            return STARTS[init](objective, monitor.fit_start)
         model = objective.model
         return model.pack(model.project(start_from_estimator(init, model, self.classes_)))
 
@@ -299,7 +301,7 @@ class BaseFieldClassifier(
         for name in self._components:
             setattr(self, f"{name}_", self._component(name, self.get_params(deep=False)))
         check_inference(self._losses(), self.inference_, self.gradient_)
-        self.inference_.check_layout(self._model_class.layout)
+        check_layout(self._losses(), self.inference_, self._model_class.layout)
         self._decoding()
 
     def _decoding(self):
@@ -372,7 +374,8 @@ class BaseFieldClassifier(
             monitor=monitor,
             rng=check_random_state(self.random_state),
         )
-        if self.inference_.tol and result.success is not None:
+        inferences = inferences_of(self.loss_, self.inference_)
+        if result.success is not None and any(one.tol != 0 for one in inferences):
             objective(result.x)  # the last evaluation may have been of other weights, or of some examples
         converged = bool(result.success and objective.converged)
         params = objective.model.project(objective.model.unpack(result.x))
@@ -382,7 +385,7 @@ class BaseFieldClassifier(
         elif not result.success and not monitor.stopped:
             warn_optimizer(result, self.optimizer_, self.loss_, self.inference_, objective.model)
         elif not objective.converged:
-            warn_inference(self.inference_)
+            warn_inference(*inferences)
 
     def _set_fitted(self, params, monitor, *, converged):
         for name, values in (fitted_attributes(params) | monitor.curves()).items():

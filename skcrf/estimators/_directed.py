@@ -14,7 +14,7 @@ from skcrf.training import warn_inference
 
 
 class DrawSamples(NamedTuple):
-    """Samples of the labels of a batch; each example has a seed, so that batches do not matter."""
+    """Samples of the labels of a batch; each example in X has a seed, so that batches do not matter."""
 
     model: DirectedModel
     w: np.ndarray
@@ -26,7 +26,7 @@ class DrawSamples(NamedTuple):
         sizes = np.diff(batch.graph.node_ptr)
         uniforms = [
             np.random.RandomState(seed).uniform(size=(size, self.n_samples))
-            for seed, size in zip(self.seeds, sizes, strict=True)
+            for seed, size in zip(self.seeds[batch.index], sizes, strict=True)
         ]
         with user_index(batch.index):
             samples = self.model.sample(self.model.unpack(self.w), batch, np.concatenate(uniforms))
@@ -46,12 +46,13 @@ class LogLikelihood(NamedTuple):
             factors, theta = self.model.given_labels().potentials(self.model.unpack(self.w), batch)
             y = batch.y
             n_hidden = sum_by_example(y < 0, factors.node_example, factors)
-            if not n_hidden.any():
-                return score(factors, theta, y), True
+            # Known without inference: the score of all labels, and the probability 1 of none.
+            exact = np.where(n_hidden == 0, score(factors, theta, y), 0.0)
+            partly = (n_hidden > 0) & (n_hidden < np.diff(factors.node_ptr))
+            if not partly.any():
+                return exact, True
             beliefs = self.inference.forward(factors, clamp(theta, y))
-            all_hidden = n_hidden == np.diff(factors.node_ptr)
-            summed = np.where(all_hidden, 0.0, beliefs.log_z)
-            return np.where(n_hidden == 0, score(factors, theta, y), summed), bool(beliefs.converged.all())
+            return np.where(partly, beliefs.log_z, exact), bool(beliefs.converged[partly].all())
 
 
 class DirectedMixin:
@@ -78,13 +79,9 @@ class DirectedMixin:
         check_scalar(n_samples, "n_samples", Integral, min_val=1)
         n_examples = sum(batch.n_examples for batch in batches)
         seeds = check_random_state(random_state).randint(np.iinfo(np.int32).max, size=n_examples)
-        drawn, first = [], 0
         with self._workers() as run:
-            for batch in batches:
-                own = seeds[first : first + batch.n_examples]
-                drawn += run(DrawSamples(*self._fitted_model(), own, n_samples), [batch], title="samples")[0]
-                first += batch.n_examples
-        labels = [self.classes_[x] for x in drawn]
+            drawn = run(DrawSamples(*self._fitted_model(), seeds, n_samples), batches, title="samples")
+        labels = [self.classes_[x] for of_batch in drawn for x in of_batch]
         if is_table:
             return np.concatenate(labels)
         return like_container(X, [np.moveaxis(x, -1, 0) for x in labels])

@@ -219,8 +219,8 @@ def mesh(height, width, parents, tied=True):
     Returns
     -------
     graph : Graph
-        Graph with one group of edges per parent. Calls with equal arguments may share the graph; do not
-        modify its arrays.
+        Graph with one group of edges per parent. Its `shapes` are zeros unless its edges are those of a
+        lattice in their order. Calls with equal arguments may share the graph; do not modify its arrays.
     """
     return _shared_lattice(height, width, tuple(PARENTS[parent] for parent in parents), tied)
 
@@ -246,13 +246,14 @@ def _lattice(height, width, offsets, tied):
     straight = all(0 in offset for offset in offsets)
     colour = (row + column) % 2 if straight else 2 * (row % 2) + column % 2
     groups = np.concatenate(groups)
+    is_lattice = list(offsets) in OFFSETS.values()  # readers of `shapes` rely on the order of the edges
     graph = _single(
         height * width,
         np.concatenate(edges),
         forward=forward,
         tied_groups=groups if tied else None,
         node_order=np.argsort(colour, kind="stable"),
-        shape=(height, width),
+        shape=(height, width) if is_lattice else (0, 0),
     )
     if not tied:
         graph = graph._replace(table_group=np.ascontiguousarray(groups, dtype=np.int64))

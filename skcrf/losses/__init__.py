@@ -1,6 +1,7 @@
 """Losses, by name, and the base classes to add one."""
 
 import warnings
+from importlib import import_module
 
 from skcrf.losses._augmented import AugmentedLogPartition
 from skcrf.losses._base import BaseLoss
@@ -68,15 +69,16 @@ __all__ = [
 
 
 def _has_kinks(loss, inference):
-    """Return whether a loss is non-smooth with an inference."""
-    return not loss.is_smooth or (bool(loss.needs) and "sum" not in inference.tasks)
+    """Return whether a loss is non-smooth with an inference and a model that is linear in its weights."""
+    return not import_module("skcrf.training").is_smooth(loss, inference, is_linear=True)
 
 
 def __getattr__(name):
     if name != "has_kinks":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     warnings.warn(
-        "skcrf.losses.has_kinks is deprecated; use `not skcrf.training.is_smooth(loss, inference)`.",
+        "skcrf.losses.has_kinks is deprecated; use `not skcrf.training.is_smooth(loss, inference, "
+        "is_linear)`.",
         FutureWarning,
         stacklevel=2,
     )

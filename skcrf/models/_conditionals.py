@@ -14,7 +14,7 @@ from skcrf.graph import ExampleError, FactorGraph, Potentials, canonical_graph, 
 _MAX_ENTRIES = 2**16
 
 
-def families(graph, n_states, given=None):
+def families(graph, n_states, given=None, image_shapes=None):
     """Make the factors of a directed model: one per node, of its parents and itself.
 
     Parameters
@@ -26,6 +26,9 @@ def families(graph, n_states, given=None):
     given : ndarray of shape (n_nodes,), default=None
         Known states, -1 where unknown. Parents with a known state are left out: the factors of their children
         have the tables for these states.
+    image_shapes : ndarray of shape (n_examples, 2), default=None
+        Height and width of images whose pixels are the nodes, else zeros; None for those of lattices. They do
+        not change the factors, but help inference to eliminate pixels in a good order.
 
     Returns
     -------
@@ -63,7 +66,7 @@ def families(graph, n_states, given=None):
             incident=np.argsort(scope, kind="stable"),
             schedule=_down_and_up(graph, of_link[by_child], place_from_end, order),
             node_order=order,
-            shapes=graph.shapes,
+            shapes=graph.shapes if image_shapes is None else image_shapes,
             normalised=np.ones(graph.n_examples),
         )
     )

@@ -62,9 +62,9 @@ class DirectedModel(PairwiseModel):
         key = "families" if given is None else "families given labels"
         if key not in batch.derived:
             batch.derived[key] = (
-                _shared_families(batch.graph, self.n_classes)
+                _shared_families(batch, self.n_classes)
                 if given is None
-                else families(batch.graph, self.n_classes, given)
+                else families(batch.graph, self.n_classes, given, batch.image_shapes)
             )
         return batch.derived[key], given
 
@@ -73,13 +73,14 @@ _families_of_graph = OrderedDict()  # (id of the graph, n_states) -> (graph, fac
 _lock = Lock()
 
 
-def _shared_families(graph, n_states):
-    """Return the factors of a graph, the same object for a graph seen lately."""
+def _shared_families(batch, n_states):
+    """Return the factors of a batch, the same object for a graph seen lately."""
+    graph = batch.graph
     key = id(graph), n_states
     with _lock:
         if key in _families_of_graph:
             return _families_of_graph[key][1]
-    factors = families(graph, n_states)
+    factors = families(graph, n_states, image_shapes=batch.image_shapes)
     with _lock:
         _families_of_graph[key] = graph, factors  # the graph stays alive, so that its id stays its own
         while len(_families_of_graph) > _SHARED:

@@ -87,7 +87,7 @@ class _ResumedInference(BaseGradient):
         self.inference_ = inference
         self.messages = messages
         self.renew = renew
-        self.layouts, self.tol = inference.layouts, inference.tol
+        self.layouts = inference.layouts
         self.n_calls = 0
 
     def forward(self, *args, **options):
@@ -181,12 +181,12 @@ class Objective:
     @property
     def is_smooth(self):
         """Whether the objective is smooth."""
-        return is_smooth(self.loss, self.inference)
+        return is_smooth(self.loss, self.inference, self.model.is_linear)
 
     @property
     def not_convex_because(self):
         """str or None: the reason why the objective need not be convex; None if it is convex."""
-        hides_labels = any((batch.y < 0).any() for batch in self.batches if not batch.is_lazy)
+        hides_labels = any(batch.hides_labels for batch in self.batches)
         return not_convex_because(self.loss, hides_labels, self.model.is_linear)
 
     @property

@@ -1,7 +1,9 @@
 """Directed models as estimators: exact likelihoods and samples, hidden labels, errors."""
 
 import pickle
+import warnings
 from itertools import product
+from threading import Barrier
 
 import numpy as np
 import pytest
@@ -10,12 +12,14 @@ from messages import says
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
 from sklearn.callback import ScoringMonitor
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
 
 from skcrf import DAGMClassifier, GridDAGMClassifier
 from skcrf.inference import INFERENCE, Exact
 from skcrf.losses import LOSSES
 from skcrf.metrics import SCORERS
+from skcrf.models import DirectedModel
 
 EDGES = np.array([[2, 0], [2, 1], [0, 1]])
 
@@ -212,3 +216,50 @@ def test_inferences_without_factors_are_refused_before_the_fit(inference):
     X, Y = np.zeros((2, 3, 3)), np.indices((2, 3, 3)).sum(axis=0) % 2
     with pytest.raises(ValueError, match=says("'pairwise'", "'factor'", INFERENCE[inference].__name__)):
         GridDAGMClassifier(inference=inference).fit(X, Y)
+
+
+@pytest.mark.parametrize("parents", [("above", "left"), ("left", "above"), ("above",)])
+def test_factors_of_meshes_have_the_shapes_of_their_images(parents):
+    """From these, exact inference derives an order of elimination."""
+    X, Y = images(np.random.default_rng(0))
+    est = GridDAGMClassifier(parents=parents, max_iter=2, tol=10.0).fit(X, Y)
+    for given in (None, np.ma.masked_array(Y, Y == 0)):
+        for factors, _ in est.potentials(X, given):
+            assert_array_equal(factors.shapes, [[4, 5]])
+
+
+class NeverConverges(Exact):
+    """Exact inference that reports not to have converged."""
+
+    def forward(self, *args, **options):
+        beliefs = super().forward(*args, **options)
+        return beliefs._replace(converged=np.zeros_like(beliefs.converged))
+
+
+def test_likelihoods_warn_only_if_inference_is_needed_and_does_not_converge(seed):
+    """In a batch with other examples, too."""
+    X, Y = graphs(np.random.default_rng(seed))
+    est = DAGMClassifier(NeverConverges(), tol=10.0).fit(X, Y)
+    complete, nothing = np.ma.masked_array(Y[0], mask=False), np.ma.masked_array(Y[0], mask=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert est.log_likelihood(X[:2], [complete, nothing])[1] == 0.0
+    partly = np.ma.masked_array(Y[0], mask=[True, False, False])
+    with pytest.warns(ConvergenceWarning, match="NeverConverges did not converge"):
+        est.log_likelihood(X[:2], [complete, partly])
+
+
+def test_threads_share_the_batches_of_a_sample(monkeypatch):
+    rng = np.random.default_rng(0)
+    X, Y = images(rng, n=3, shape=(46, 46))  # larger than half a batch
+    est = GridDAGMClassifier(max_iter=2).set_params(tol=10.0).fit(X, Y)
+    drawn = est.sample(X, 2, random_state=0)
+    assert_array_equal(est.sample(X[:1], 2, random_state=0), drawn[:1])
+    together, draw = Barrier(3), DirectedModel.sample
+
+    def waiting(self, *args):
+        together.wait(timeout=60)
+        return draw(self, *args)
+
+    monkeypatch.setattr(DirectedModel, "sample", waiting)
+    assert_array_equal(est.set_params(n_jobs=3).sample(X, 2, random_state=0), drawn)

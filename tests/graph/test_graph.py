@@ -179,6 +179,23 @@ def test_calls_with_equal_arguments_share_the_graph(make, args, others):
     assert all(make(*other) is not graph for other in others)
 
 
+@pytest.mark.parametrize(
+    "parents, is_lattice",
+    [
+        (["left", "above"], True),
+        (["left", "above", "above_left", "above_right"], True),
+        (["above", "left"], False),
+        (["above"], False),
+        (["left", "above", "above_left"], False),
+    ],
+)
+def test_meshes_have_the_shape_of_a_lattice_only_with_its_edges(parents, is_lattice):
+    graph = mesh(3, 4, parents)
+    assert_array_equal(graph.shapes, [[3, 4] if is_lattice else [0, 0]])
+    if is_lattice:
+        assert_array_equal(graph.edges, lattice(3, 4, 2 * len(parents)).edges)
+
+
 def test_messages_of_a_chain_are_sent_forwards_and_backwards():
     """One iteration of belief propagation is then exact."""
     graph = chain(5)

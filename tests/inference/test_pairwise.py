@@ -15,8 +15,8 @@ from engines import only_plain_engines
 from numba import config
 from numpy.testing import assert_allclose, assert_array_equal
 
-from skcrf.graph import Potentials, chain, from_edges, lattice, pack
-from skcrf.inference import BP, TRW, TRWS, Exact, MaxProduct, Tree
+from skcrf.graph import Potentials, chain, from_edges, lattice, mesh, pack, tables_of_edges
+from skcrf.inference import BP, TRW, TRWS, Exact, MaxProduct, MeanField, Tree
 from skcrf.inference._engine import Plan
 from skcrf.inference._pairwise.engine import PairwiseEngine
 from skcrf.inference._pairwise.schedule import BLOCK_SIZE, MESSAGE, message_schedule
@@ -327,3 +327,23 @@ def test_time_is_linear_in_the_degree(name, seed):
         run()  # compiles
         times.append(min(run() for _ in range(3)) / n_leaves)
     assert times[1] < 5 * times[0]  # 20 times as large where it is quadratic
+
+
+@pytest.mark.parametrize("tied", [True, False])
+@pytest.mark.parametrize(
+    "parents", [["above"], ["left"], ["above", "left"], ["left", "above", "above_left"], ["left", "above"]]
+)
+@pytest.mark.parametrize("cls", [BP, TRW, MeanField])
+def test_meshes_are_graphs_with_any_order_of_the_edges(cls, parents, tied, seed):
+    graph = mesh(3, 3, parents, tied=tied)
+    theta = fields.normal(graph, 3, np.random.default_rng(seed), strength=0.3)
+    options = {"max_iter": 500, "tol": 1e-12}
+    if cls is TRW and parents == ["left", "above"]:
+        options["rho"] = 0.6  # the spanning trees of lattices are different ones
+    found = cls(**options).forward(graph, theta, edges=True)
+    plain = from_edges(9, graph.edges), Potentials(theta.unary, tables_of_edges(graph, theta.tables))
+    expected = cls(**options).forward(*plain, edges=True)
+    assert found.converged.all() and expected.converged.all()
+    assert_allclose(found.mu, expected.mu, rtol=0, atol=1e-9)
+    assert_allclose(found.edge_mu, expected.edge_mu, rtol=0, atol=1e-9)
+    assert_allclose(found.log_z, expected.log_z, rtol=0, atol=1e-9)

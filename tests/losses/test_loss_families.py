@@ -103,6 +103,17 @@ def test_losses_of_marginals_need_an_inference_that_sums():
     assert LOSSES["piecewise"]().tasks == frozenset()
 
 
+def test_deprecated_has_kinks_counts_losses_that_only_ask_for_a_task():
+    class TaskOnly(LOSSES["maximum_marginal"]):
+        is_smooth = True
+
+    with pytest.warns(FutureWarning):
+        from skcrf.losses import has_kinks
+    loss = TaskOnly()
+    assert loss.tasks and not loss.needs
+    assert has_kinks(loss, INFERENCE["icm"]()) and not has_kinks(loss, INFERENCE["tree"]())
+
+
 def test_has_kinks_is_deprecated():
     with pytest.warns(FutureWarning, match=r"has_kinks is deprecated; use `not skcrf\.training\.is_smooth"):
         from skcrf.losses import has_kinks
