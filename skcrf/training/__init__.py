@@ -1,12 +1,10 @@
 """Training: the objective of a fit, its starts and stages, and which components go together."""
 
 from skcrf.training.compatibility import (
-    DECODING_TASKS,
     calls_inference,
     check_class_weight,
     check_inference,
     choose_decoding,
-    default_decoding,
     default_optimizer,
     is_smooth,
     missing_epochs,
@@ -23,7 +21,6 @@ from skcrf.training.minimise import (
 from skcrf.training.objective import Evaluation, Objective
 
 __all__ = [
-    "DECODING_TASKS",
     "STARTS",
     "Evaluation",
     "Monitor",
@@ -32,7 +29,6 @@ __all__ = [
     "check_class_weight",
     "check_inference",
     "choose_decoding",
-    "default_decoding",
     "default_optimizer",
     "fitted_attributes",
     "is_smooth",

@@ -17,15 +17,14 @@ from skcrf.inference import INFERENCE, TRW, Exact, GraphCut
 from skcrf.losses import LOSSES, Unified
 from skcrf.optimizers import OPTIMIZERS
 from skcrf.training import (
-    DECODING_TASKS,
     check_class_weight,
     check_inference,
     choose_decoding,
-    default_decoding,
     default_optimizer,
     is_smooth,
     missing_marginals,
 )
+from skcrf.training.compatibility import DECODING_TASKS, default_decoding
 
 
 @pytest.fixture(scope="module")
