@@ -45,7 +45,7 @@ class LogLikelihood(NamedTuple):
         with user_index(batch.index):
             factors, theta = self.model.given_labels().potentials(self.model.unpack(self.w), batch)
             y = batch.y
-            n_hidden = sum_by_example(y < 0, factors.node_example, factors)
+            n_hidden = sum_by_example(factors, y < 0, factors.node_example)
             if not n_hidden.any():
                 return score(factors, theta, y), True
             beliefs = self.inference.forward(factors, clamp(theta, y))
