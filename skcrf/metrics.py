@@ -9,7 +9,7 @@ from sklearn.metrics import accuracy_score, jaccard_score
 from sklearn.metrics._scorer import _BaseScorer
 from sklearn.pipeline import Pipeline
 
-from skcrf.data import Labels, as_images, check_weights, sorted_classes
+from skcrf.data import ImageReader, Labels, check_weights, read_examples, sorted_classes
 
 __all__ = [
     "SCORERS",
@@ -188,7 +188,7 @@ def log_loss(Y_true, Y_proba, *, classes, missing_label=None, sample_weight=None
     >>> log_loss([[[0, 1]]], [P], classes=[0, 1])
     0.4904...
     """
-    classes = check_classes(classes)
+    classes = check_sorted_classes(classes)
     shapes = _label_shapes(Y_true, "Y_true")
     true = check_labels(Y_true, shapes, classes, missing_label=missing_label, name="Y_true")
     if len(Y_proba) != len(shapes):
@@ -275,7 +275,7 @@ def _site_weights(shapes, known, sample_weight):
     return weights
 
 
-def check_classes(classes):
+def check_sorted_classes(classes):
     """Check that classes are sorted and distinct, and return them as an array."""
     classes = np.asarray(classes)
     if not np.array_equal(classes, np.unique(classes)):
@@ -290,7 +290,9 @@ def check_labels(Y, shapes, classes, *, missing_label=None, name="Y"):
 
 def check_images(X):
     """Check images, and return them as arrays of shape (height, width, n_features)."""
-    return as_images(X)
+    examples = read_examples(X, ImageReader())
+    images = (examples[i] for i in range(len(examples)))
+    return [image.X.reshape(*image.shape, -1) for image in images]
 
 
 def check_proba(proba, shape, name):

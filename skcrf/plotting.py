@@ -7,7 +7,7 @@ import numpy as np
 from sklearn.utils._optional_dependencies import check_matplotlib_support
 from sklearn.utils.validation import check_is_fitted
 
-from skcrf.metrics import check_classes, check_images, check_labels, check_proba, final_estimator
+from skcrf.metrics import check_images, check_labels, check_proba, check_sorted_classes, final_estimator
 
 # The palette of Okabe and Ito, safe for colour-blind readers, with the most distinct colours first.
 _PALETTE = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#000000")
@@ -74,7 +74,7 @@ class MarginalsDisplay:
         Y : sequence of array-like of shape (height, width), default=None
             True labels, masked or `missing_label` where hidden.
         n_images : int, default=4
-            Largest number of images to show.
+            Maximum number of images to show.
         target : label, default=None
             Class whose marginal is shown; None for the second of two, or the largest marginal of more.
         **kwargs : dict
@@ -124,7 +124,7 @@ class MarginalsDisplay:
         missing_label : object, default=None
             Value in `Y` that marks a hidden label; None if there is no such value.
         n_images : int, default=4
-            Largest number of images to show.
+            Maximum number of images to show.
         target : label, default=None
             Class whose marginal is shown; None for the second of two, or the largest marginal of more.
         **kwargs : dict
@@ -140,7 +140,7 @@ class MarginalsDisplay:
             raise ValueError(f"n_images must be at least 1, got {n_images}.")
         images = check_images(X[:n_images])
         shapes = [image.shape[:2] for image in images]
-        classes = np.arange(np.shape(Y_proba[0])[-1]) if classes is None else check_classes(classes)
+        classes = np.arange(np.shape(Y_proba[0])[-1]) if classes is None else check_sorted_classes(classes)
         if len(Y_proba[:n_images]) != len(images):
             raise ValueError(f"Y_proba must have {len(X)} examples, as X has, got {len(Y_proba)}.")
         proba = [

@@ -264,8 +264,12 @@ def test_no_docstring_starts_with_what_or_how(sources):
 
 
 def guesses(source):
-    """Yield the calls of `getattr` and `hasattr` that ask a component for its abilities."""
+    """Yield the calls that ask a component for abilities or parameters that it may lack."""
     for node in source.nodes:
+        is_get = isinstance(node, ast.Call) and last_name(node.func) == "get"
+        if is_get and isinstance(node.func.value, ast.Call):
+            if last_name(node.func.value.func) == "get_params":
+                yield f"{source.at(node.lineno)} {ast.unparse(node)}"
         is_guess = isinstance(node, ast.Call) and last_name(node.func) in ("getattr", "hasattr")
         if is_guess and source.package not in DUCK_TYPING:
             if any(last_name(part) in COMPONENT_NAMES for part in ast.walk(node.args[0])):
@@ -286,7 +290,7 @@ def class_attributes(base, classes):
     }
 
 
-def test_no_component_is_asked_by_getattr():
+def test_no_component_is_asked_for_what_it_may_lack():
     check(guesses, SOURCES)
 
 
@@ -406,6 +410,8 @@ EXAMPLES = [
     (guesses, "skcrf/losses/new.py", "getattr(type(self.loss), 'needs')", True),
     (guesses, "skcrf/losses/new.py", "getattr(loss.second, 'needs')", True),
     (guesses, "skcrf/losses/new.py", "getattr(numpy, 'exp')", False),
+    (guesses, "skcrf/estimators/new.py", "self.get_params(deep=False).get('symmetric', False)", True),
+    (guesses, "skcrf/estimators/new.py", "self.get_params(deep=False)['symmetric']", False),
     (private_uses, TEST, "from skcrf.inference._engine import Plan", True),
     (private_uses, TEST, "from skcrf.graph import _packing", True),
     (private_uses, TEST, "import_module('skcrf.inference._engine')", True),

@@ -374,7 +374,7 @@ def partition(keep, sizes, batch_size=None, rng=None):
     sizes : ndarray of shape (n_examples,)
         Number of sites of each example.
     batch_size : int, default=None
-        Largest number of examples in a batch.
+        Maximum number of examples in a batch.
     rng : numpy.random.RandomState, default=None
         Shuffles the examples if there is a batch size.
 

@@ -223,7 +223,7 @@ def _as_edge_features(features, n_edges, name):
 
 
 def _is_boolean(item):
-    """Whether the last part of a graph holds booleans, not features."""
+    """Return whether the last part of a graph holds booleans, not features."""
     if isinstance(item, (list, tuple)):
         return len(item) > 0 and all(isinstance(mark, (bool, np.bool_)) for mark in item)
     return getattr(item, "dtype", None) == np.dtype(bool)

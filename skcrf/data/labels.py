@@ -15,7 +15,7 @@ class Labels:
 
     Parameters
     ----------
-    Y : sequence of array-like
+    Y : sequence of array-like, or Source
         One array of labels per example, masked where hidden; or one 1-D array with a label per example.
     shapes : list of tuple
         Shape that the labels of each example must have, () for tables.
@@ -37,6 +37,8 @@ class Labels:
         Labels of each example; empty if lazy.
     hidden : list of ndarray of bool
         True where a label is hidden; empty if lazy.
+    index : sequence of int
+        Positions of the examples in the user's Y, for messages.
     """
 
     def __init__(self, Y, shapes, *, missing_label=None, name="Y", advice="", keep=True):
@@ -53,10 +55,11 @@ class Labels:
             raise TypeError(f"{name} must be a sequence of arrays of labels, got {type(Y).__name__}.")
         if len(Y) != len(shapes):
             raise ValueError(f"{name} must hold {len(shapes)} examples, as X does, got {len(Y)}.")
+        self.index = Y.index if isinstance(Y, Source) else range(len(Y))
         self.values, self.hidden, self._counts = [], [], []
         self.source = Source(Y, name) if self.is_lazy else None
         loaded = prefetched(self.source.__getitem__, range(len(Y))) if self.is_lazy else Y
-        for i, (labels, shape) in enumerate(zip(loaded, shapes, strict=True)):
+        for i, labels, shape in zip(self.index, loaded, shapes, strict=True):
             check_shape(labels, shape, f"{name}[{i}]", f"X[{i}]", advice)
             values, hidden = read_labels(labels, missing_label, name if is_table else f"{name}[{i}]")
             if self.is_lazy:
@@ -68,8 +71,8 @@ class Labels:
     def _label_counts(self):
         """Return the labels of each example and how often each occurs."""
         if not self._counts:
-            examples = zip(self.values, self.hidden, strict=True)
-            self._counts = [_count(*example, f"{self.name}[{i}]") for i, example in enumerate(examples)]
+            examples = zip(self.values, self.hidden, self.index, strict=True)
+            self._counts = [_count(*example, f"{self.name}[{i}]") for *example, i in examples]
         return self._counts
 
     def classes(self):
@@ -82,17 +85,17 @@ class Labels:
     def counts(self, classes):
         """Count the labels of each example: an array of shape (n_examples, n_classes)."""
         counts = np.zeros((len(self._label_counts()), len(classes)), dtype=np.int64)
-        for i, (labels, numbers) in enumerate(self._label_counts()):
+        for row, i, (labels, numbers) in zip(counts, self.index, self._label_counts(), strict=True):
             hidden = np.zeros(len(labels), dtype=bool)
-            counts[i, encode_labels(labels, hidden, classes, f"{self.name}[{i}]")] = numbers
+            row[encode_labels(labels, hidden, classes, f"{self.name}[{i}]")] = numbers
         return counts
 
     def encode(self, classes):
         """Return the labels as class indices, -1 where hidden: a sequence with one array per example."""
         if self.is_lazy:
             return LazyClassIndices(self.source, classes, self.missing_label, self.advice)
-        examples = zip(self.values, self.hidden, strict=True)
-        return [encode_labels(*example, classes, f"{self.name}[{i}]") for i, example in enumerate(examples)]
+        examples = zip(self.values, self.hidden, self.index, strict=True)
+        return [encode_labels(*example, classes, f"{self.name}[{i}]") for *example, i in examples]
 
 
 class LazyClassIndices:

@@ -68,10 +68,6 @@ class BaseReader(ABC):
         """Return whether an item of a list is an example, not a row of a table."""
         return has_axes(item)
 
-    def hidden_variables(self, outline):
-        """Return a boolean per site that marks hidden variables, or None if there are none."""
-        return None
-
     def check_table(self, X):
         """Raise an error if X is a list of neither examples nor rows of a table."""
         if not (
@@ -94,7 +90,7 @@ class BaseReader(ABC):
 
 
 def _has_words(item):
-    """Whether an item holds strings or named features where numbers are expected."""
+    """Return whether an item holds strings or named features where numbers are expected."""
     inside = item if isinstance(item, (list, tuple, set)) else [item]
     return any(isinstance(one, (str, bytes, Mapping)) for one in inside)
 
@@ -275,18 +271,6 @@ EDGE_FEATURES = {"bias": None, "contrast": FunctionTransformer(_norm)}
 def edge_differences(graph, X):
     """Compute the absolute differences of features across each edge, (n_edges, n_features)."""
     return np.abs(X[graph.edges[:, 0]] - X[graph.edges[:, 1]])
-
-
-def as_images(X, *, name="X", n_features=None):
-    """Validate images; return a list of arrays of shape (height, width, n_features)."""
-    if len(X) == 0:
-        raise ValueError(f"{name} must hold at least one image, got none.")
-    images, as_in = [], "in fit"
-    for i, example in enumerate(X):
-        images.append(as_image(example, f"{name}[{i}]", n_features, as_in))
-        if n_features is None:
-            n_features, as_in = images[0].shape[2], f"in {name}[0]"
-    return images
 
 
 def as_image(example, name, n_features=None, as_in="in fit"):

@@ -61,7 +61,7 @@ class ChainTopology(Topology):
 
 
 def _is_named(item):
-    """Whether an item of a sequence names its features: a dictionary, or a list of names."""
+    """Return whether an item of a sequence names its features: a dictionary, or a list of names."""
     names = isinstance(item, (list, tuple, set)) and all(isinstance(name, str) for name in item)
     return isinstance(item, Mapping) or names
 

@@ -46,7 +46,7 @@ class SiteReader(GraphReader):
 
     @staticmethod
     def is_graph(example):
-        """Tell whether an example is a graph rather than a sequence.
+        """Return whether an example is a graph rather than a sequence.
 
         Anything with two to four parts that would not be a valid sequence counts as a graph.
         """

@@ -135,7 +135,6 @@ class BaseFieldClassifier(
             "n_features": self.n_features_in_,
             "n_edge_features": topology.n_edge_features,
             "n_groups": topology.n_groups,
-            "symmetric": self.get_params(deep=False).get("symmetric", False),
             "fit_intercept": self.fit_intercept,
         }
 

@@ -5,7 +5,7 @@ from copy import copy
 import numpy as np
 from sklearn.base import clone
 from sklearn.utils.metaestimators import available_if
-from sklearn.utils.validation import check_is_fitted
+from sklearn.utils.validation import _num_samples, check_is_fitted
 
 from skcrf._registry import resolve
 from skcrf.data import (
@@ -14,13 +14,11 @@ from skcrf.data import (
     LazyClassIndices,
     Source,
     any_lazy,
-    check_shape,
     check_weights,
     is_table,
     like_container,
     make_batches,
     partition,
-    read_labels,
 )
 from skcrf.estimators._decoding import ComputePotentials, DecodeLabels, InferMarginals
 from skcrf.inference import INFERENCE
@@ -245,10 +243,7 @@ class PredictionMixin:
             Accuracy.
         """
         check_is_fitted(self)
-        if any_lazy(X, y, self._reader.is_example):
-            right, total = self._count_right_lazily(X, y, sample_weight)
-        else:
-            right, total = self._count_right(X, y, sample_weight)
+        right, total = self._count_right(X, y, sample_weight)
         if not total > 0:
             raise ValueError(
                 "y and sample_weight must leave a labelled site with a weight above 0, got none."
@@ -256,34 +251,29 @@ class PredictionMixin:
         return float(right / total)
 
     def _count_right(self, X, y, sample_weight):
-        """Return the weighted number of right labels, and of all labels."""
-        predicted, table = self.predict(X), is_table(X, self._reader.is_example)
-        weight = check_weights(sample_weight, len(predicted))
-        shapes = [()] * len(predicted) if table else [labels.shape for labels in predicted]
-        labels = Labels(y, shapes, missing_label=self.missing_label, name="y", advice=self._reader.advice)
-        if table:
-            (values,), (hidden,) = labels.values, labels.hidden
-            return weight @ ((values == predicted) & ~hidden), weight @ ~hidden
-        pairs = zip(labels.values, labels.hidden, predicted, strict=True)
-        counts = [(np.count_nonzero((v == p) & ~h), np.count_nonzero(~h)) for v, h, p in pairs]
-        return weight @ np.array(counts)
+        """Return the weighted number of right labels, and of all labels.
 
-    def _count_right_lazily(self, X, y, sample_weight):
-        """Count a few examples at a time, so that few predictions are in memory."""
-        if len(y) != len(X):
+        Lazy examples are predicted a few at a time, and their labels loaded one at a time, to save memory.
+        """
+        lazy = any_lazy(X, y, self._reader.is_example)
+        if lazy and len(y) != len(X):
             raise ValueError(f"y must hold {len(X)} examples, as X does, got {len(y)}.")
-        weight = check_weights(sample_weight, len(X))
-        right = total = 0.0
-        for start in range(0, len(X), _SCORED_TOGETHER):
-            some = np.arange(start, min(start + _SCORED_TOGETHER, len(X)))
-            truth = Source(y, "y", some)
-            for i, predicted in enumerate(self.predict(Source(X, "X", some))):
-                labels, name = truth[i], truth.name_of(i)
-                check_shape(labels, predicted.shape, name, f"X[{some[i]}]", self._reader.advice)
-                values, hidden = read_labels(labels, self.missing_label, name)
-                right += weight[some[i]] * np.count_nonzero((values == predicted) & ~hidden)
-                total += weight[some[i]] * np.count_nonzero(~hidden)
-        return right, total
+        table = not lazy and is_table(X, self._reader.is_example)
+        how = {"missing_label": self.missing_label, "name": "y", "advice": self._reader.advice}
+        weight = check_weights(sample_weight, _num_samples(X))
+        every, counts = np.arange(len(weight)), []
+        for some in np.split(every, every[_SCORED_TOGETHER::_SCORED_TOGETHER]) if lazy else [every]:
+            predicted = self.predict(Source(X, "X", some) if lazy else X)
+            shapes = [()] * len(predicted) if table else [labels.shape for labels in predicted]
+            parts = [(y, shapes)]
+            if lazy:
+                parts = ((Source(y, "y", [i]), [shape]) for i, shape in zip(some, shapes, strict=True))
+            labels = (Labels(*part, **how) for part in parts)
+            known = (pair for one in labels for pair in zip(one.values, one.hidden, strict=True))
+            for (values, hidden), own in zip(known, [predicted] if table else predicted, strict=True):
+                right = np.stack([(values == own) & ~hidden, ~hidden], axis=-1).reshape(-1, 2)
+                counts.append(right if table else right.sum(axis=0, keepdims=True))
+        return weight @ np.concatenate(counts)
 
 
 def _source(X, Y, reader):

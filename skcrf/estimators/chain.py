@@ -56,7 +56,7 @@ class ChainCRFClassifier(BaseFieldClassifier):
         variables are summed out. The last two need an inference that can maximise. "auto" chooses the rule
         that suits the loss and the inference.
     max_iter : int, default=100
-        Largest number of iterations of the optimizer, in each stage of a fit. A start that has to be fitted,
+        Maximum number of iterations of the optimizer, in each stage of a fit. A start that has to be fitted,
         see `init`, has as many of its own.
     tol : float, default=1e-4
         Tolerance of the optimizer.

@@ -31,8 +31,7 @@ class DAGMClassifier(DirectedMixin, BaseGraphClassifier):
     inference : str or BaseInference, default="bp"
         Method that computes marginals, in prediction, and in learning if the loss needs them or labels are
         hidden. The default is ten iterations of belief propagation on the factors of the model, from parents
-        to children and back: with no
-        label known, one iteration is enough.
+        to children and back: with no label known, one iteration is enough.
     loss : str or BaseLoss, default="likelihood"
         Loss to minimise: a name in `skcrf.losses.LOSSES`, or an instance. The "likelihood" of a directed
         model is convex and needs no inference if all labels are known; the inference sums out hidden ones.
@@ -62,7 +61,7 @@ class DAGMClassifier(DirectedMixin, BaseGraphClassifier):
         summed out. The last two need an inference that can maximise. "auto" chooses the rule that suits the
         loss and the inference.
     max_iter : int, default=100
-        Largest number of iterations of the optimizer, in each stage of a fit. A start that has to be fitted,
+        Maximum number of iterations of the optimizer, in each stage of a fit. A start that has to be fitted,
         see `init`, has as many of its own.
     tol : float, default=1e-4
         Tolerance of the optimizer.
@@ -99,8 +98,7 @@ class DAGMClassifier(DirectedMixin, BaseGraphClassifier):
         Intercepts.
     edge_coef_ : ndarray of shape (max(1, n_edge_features_in_), n_classes, n_classes)
         Weights of the features of edges: the first class is that of the parent, the second that of the child.
-        If
-        edges have no features, there is one weight per pair of labels; add a constant feature otherwise.
+        If edges have no features, there is one weight per pair of labels; add a constant feature otherwise.
     n_iter_ : int
         Number of iterations of the optimizer, without those of the start.
     loss_curve_ : list of float
@@ -237,7 +235,7 @@ class GridDAGMClassifier(DirectedMixin, BaseGridClassifier):
         the two pixels' features; a transformer adds its output for the absolute differences, an array of
         shape (n_edges, n_features), as for `GridCRFClassifier`.
     max_iter : int, default=100
-        Largest number of iterations of the optimizer, in each stage of a fit. A start that has to be fitted,
+        Maximum number of iterations of the optimizer, in each stage of a fit. A start that has to be fitted,
         see `init`, has as many of its own.
     tol : float, default=1e-4
         Tolerance of the optimizer.

@@ -76,7 +76,7 @@ class GraphCRFClassifier(BaseGraphClassifier):
         summed out. The last two need an inference that can maximise. "auto" chooses the rule that suits the
         loss and the inference.
     max_iter : int, default=100
-        Largest number of iterations of the optimizer, in each stage of a fit. A start that has to be fitted,
+        Maximum number of iterations of the optimizer, in each stage of a fit. A start that has to be fitted,
         see `init`, has as many of its own.
     tol : float, default=1e-4
         Tolerance of the optimizer.
@@ -192,6 +192,9 @@ class GraphCRFClassifier(BaseGraphClassifier):
         self.warm_start = warm_start
         self.verbose = verbose
         self.random_state = random_state
+
+    def _model_options(self):
+        return super()._model_options() | {"symmetric": self.symmetric}
 
     @needs_marginals
     def predict_edge_proba(self, X, Y=None):

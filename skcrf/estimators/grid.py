@@ -123,7 +123,7 @@ class GridCRFClassifier(BaseGridClassifier):
         all directions alike: one weight per feature of pairs. With two labels and
         ``edge_features="contrast"``, this is the discriminative random field of Kumar and Hebert.
     max_iter : int, default=100
-        Largest number of iterations of the optimizer, in each stage of a fit. A start that has to be fitted,
+        Maximum number of iterations of the optimizer, in each stage of a fit. A start that has to be fitted,
         see `init`, has as many of its own. With schedule "doubling" this is the number of the first stage,
         and each later one has half as many as the one before, but at least one.
     tol : float, default=1e-4
@@ -242,6 +242,9 @@ class GridCRFClassifier(BaseGridClassifier):
     @property
     def _topology(self):
         return LatticeTopology(self.connectivity_, self.edge_transformer_, self.n_edge_features_)
+
+    def _model_options(self):
+        return super()._model_options() | {"symmetric": self.symmetric}
 
     def _fit_edge_features(self, examples):
         self.connectivity_ = self.connectivity

@@ -141,7 +141,7 @@ class Backprop(BaseGradient):
         number of iterations, but is correct only if the inference converged. "auto" is "truncated" if the
         inference is truncated (``tol=0``), else "fixed_point".
     max_memory : float or None, default=2**29
-        Maximal size of a tape in bytes, per batch. Larger tapes keep about ``2 * sqrt(max_iter)`` states in
+        Maximum size of a tape in bytes, per batch. Larger tapes keep about ``2 * sqrt(max_iter)`` states in
         place of `max_iter` and compute the others again, with the same result. Also the maximal size of the
         messages that are kept from one evaluation to the next. None for no limit.
 

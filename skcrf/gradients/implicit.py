@@ -31,7 +31,7 @@ class Implicit(StationaryGradient):
     tol : float, default=1e-8
         Accuracy of the iterative solution, relative to the largest entry of the right side.
     max_iter : int, default=10_000
-        Maximal number of steps of the iterative solver. If they are not enough, a ValueError names the
+        Maximum number of steps of the iterative solver. If they are not enough, a ValueError names the
         example.
 
     See Also
@@ -98,7 +98,7 @@ class Implicit(StationaryGradient):
             raise _singular(example)
         return found.reshape(b.shape)
 
-    def _direct(self, w, right, b, example):
+    def _direct(self, w, right, _, example):
         how = {"permc_spec": "MMD_AT_PLUS_A", "diag_pivot_thresh": 0.1, "options": {"SymmetricMode": True}}
         try:
             return splu(w, **how).solve(right)

@@ -18,8 +18,7 @@ def clamp(theta, y):
     theta : Potentials
         New unary potentials with the same tables.
     """
-    forbidden = (y[:, None] >= 0) & (y[:, None] != np.arange(theta.unary.shape[1]))
-    return theta._replace(unary=np.where(forbidden, -np.inf, theta.unary))
+    return theta._replace(unary=np.where(_wrong_states(theta, y), -np.inf, theta.unary))
 
 
 def augment(theta, y, cost=1.0):
@@ -39,6 +38,10 @@ def augment(theta, y, cost=1.0):
     theta : Potentials
         New unary potentials with the same tables.
     """
-    wrong = (y[:, None] >= 0) & (y[:, None] != np.arange(theta.unary.shape[1]))
     cost = cost if np.ndim(cost) == 2 else np.reshape(cost, (-1, 1))
-    return theta._replace(unary=theta.unary + wrong * cost)
+    return theta._replace(unary=theta.unary + _wrong_states(theta, y) * cost)
+
+
+def _wrong_states(theta, y):
+    """Mark the states other than the label of each labelled node."""
+    return (y[:, None] >= 0) & (y[:, None] != np.arange(theta.unary.shape[1]))

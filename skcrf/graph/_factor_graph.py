@@ -10,6 +10,7 @@ potentials have one column per state of the largest node, with -inf beyond the s
 Factor marginals are flat, like tables.
 """
 
+from functools import singledispatch
 from typing import NamedTuple
 
 import numpy as np
@@ -286,8 +287,9 @@ def _sweeps(scope, scope_ptr):
     return np.concatenate([order[~back], order[back][::-1]])
 
 
+@singledispatch
 def as_factors(graph, n_states):
-    """Convert a pairwise graph to a factor graph with one factor per edge.
+    """Convert a pairwise graph to a factor graph with one factor per edge; factor graphs stay as they are.
 
     Parameters
     ----------
@@ -323,6 +325,11 @@ def as_factors(graph, n_states):
             normalised=np.zeros(graph.n_examples),
         )
     )
+
+
+@as_factors.register
+def _(graph: FactorGraph, n_states):
+    return graph
 
 
 @untied.register

@@ -225,7 +225,7 @@ class BaseInference(BaseEstimator, ABC):
         d_theta : Potentials
             Derivative of that value with respect to theta.
         """
-        able = inference_names(lambda method: "mu" in method.differentiates)
+        able = self._names_of(lambda method: "mu" in method.differentiates)
         raise ValueError(
             f"inference must have a derivative, got {type(self).__name__} without backward. "
             f"Use one of {able}, or a gradient that calls only forward."
@@ -371,8 +371,8 @@ class BaseInference(BaseEstimator, ABC):
         if task not in self.tasks:
             able = self._names_of(lambda method: task in method.tasks)
             raise ValueError(
-                f"tau must ask {type(self).__name__} for one of the tasks {sorted(self.tasks)}, got the task "
-                f"{task!r}. Use one of {able}."
+                f"tau must be a temperature that {type(self).__name__} supports, for the tasks "
+                f"{sorted(self.tasks)}, got the task {task!r}. Use one of {able}."
             )
         return task, tau
 
@@ -393,11 +393,6 @@ class BaseInference(BaseEstimator, ABC):
 
     def _names_of(self, condition):
         """List the names of the methods that could replace this one and meet a condition."""
-        return inference_names(condition)
+        from skcrf.inference import INFERENCE  # not complete while this module is imported
 
-
-def inference_names(condition):
-    """List the names of the methods in `INFERENCE` that meet a condition."""
-    from skcrf.inference import INFERENCE  # not complete while this module is imported
-
-    return names_of(INFERENCE, condition)
+        return names_of(INFERENCE, condition)

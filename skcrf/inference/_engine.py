@@ -164,7 +164,7 @@ class ResumePoint(NamedTuple):
     state: np.ndarray
 
     def fits(self, engine):
-        """Tell whether an engine has states of this shape."""
+        """Return whether an engine has states of this shape."""
         return type(engine) is self.engine and len(self.state) == engine.row_ptr[-1]
 
 
@@ -388,13 +388,11 @@ def resume_point(beliefs):
 
 
 def engines_of(beliefs):
-    """Tell the classes of the engines that computed beliefs."""
+    """Return the classes of the engines that computed beliefs."""
     parts = beliefs.state.beliefs if isinstance(beliefs.state, _Parts) else [beliefs]
     return {type(part.state.engine) for part in parts}
 
 
 def as_factor_problem(graph, theta):
     """Convert a graph of any layout and its potentials to factors and flat tables."""
-    if graph.layout == "factor":
-        return graph, theta
     return as_factors(graph, theta.unary.shape[1]), theta._replace(tables=theta.tables.reshape(-1))

@@ -108,7 +108,7 @@ class Tape:
 
 
 def may_resume(tol):
-    """Tell whether runs with a tolerance are accurate enough to start from the results of others."""
+    """Return whether runs with a tolerance are accurate enough to start from the results of others."""
     return 0 < tol <= _MAX_RESUMED_TOL
 
 

@@ -1,14 +1,15 @@
 """Base of the methods that pass messages."""
 
 from abc import abstractmethod
+from functools import singledispatch
 from numbers import Real
 
 import numpy as np
 from sklearn.utils._param_validation import Interval
 
 from skcrf._numerics import vector_exp, vector_kernel
-from skcrf.graph import canonical, clamp
-from skcrf.inference._base import BaseInference, check_numbers, check_possible, inference_names
+from skcrf.graph import FactorGraph, canonical, clamp
+from skcrf.inference._base import BaseInference, check_numbers, check_possible
 from skcrf.inference._curvature import LocalCurvature
 from skcrf.inference._engine import (
     Engine,
@@ -110,7 +111,8 @@ class MessagePassing(BaseInference):
         if task == "mixed":
             return self._marginal_map(graph, theta, tau == 0, edges=edges, tape=tape)
         plan = self._plan(graph)._replace(maximise=task == "max")
-        if plan.maximise:  # nan would not tell of it, as it does below
+        # Maxima of impossible nodes are not nan, so the check below would miss them.
+        if plan.maximise:
             check_possible(graph, (theta.unary > -np.inf).any(axis=1))
         beliefs = infer(self._engines, plan, theta, edges=edges, tape=tape, start=start)
         check_possible(plan.graph, ~np.isnan(beliefs.mu[:, 0]))
@@ -141,7 +143,7 @@ class MessagePassing(BaseInference):
         try:
             beliefs = self.forward(graph, clamp(theta, chosen), 1.0, **asked)
         except ValueError as error:
-            able = inference_names(lambda method: method.exact_on == "any")
+            able = self._names_of(lambda method: method.exact_on == "any")
             raise ValueError(
                 f"The configuration decoded by {type(self).__name__} has probability zero. Increase max_iter "
                 f"or use one of the exact inferences {able}. ({error})"
@@ -173,10 +175,14 @@ class MessagePassing(BaseInference):
         return expected_statistics(beliefs)
 
 
+@singledispatch
 def _check_nodeless_factors(graph, theta):
     """Raise ImpossibleError for factors without nodes that forbid their example: they send no messages."""
-    if graph.layout == "factor":
-        nodeless = np.flatnonzero(np.diff(graph.scope_ptr) == 0)
-        impossible = nodeless[theta.tables[graph.entry_ptr[graph.edge_table[nodeless]]] == -np.inf]
-        if len(impossible):
-            check_possible(graph, graph.node_example != graph.edge_example[impossible[0]])
+
+
+@_check_nodeless_factors.register
+def _(graph: FactorGraph, theta):
+    nodeless = np.flatnonzero(np.diff(graph.scope_ptr) == 0)
+    impossible = nodeless[theta.tables[graph.entry_ptr[graph.edge_table[nodeless]]] == -np.inf]
+    if len(impossible):
+        check_possible(graph, graph.node_example != graph.edge_example[impossible[0]])

@@ -14,7 +14,6 @@ from skcrf.inference._base import (
     check_numbers,
     check_possible,
     elimination_groups,
-    inference_names,
 )
 from skcrf.inference._engine import as_factor_problem
 
@@ -124,7 +123,7 @@ class BruteForce(BaseInference):
         n_configurations = prod(cards)
         if n_configurations > self.max_states:
             powers = " * ".join(f"{card}**{cards.count(card)}" for card in sorted(set(cards)))
-            able = inference_names(lambda one: one.exact_on == "any" and type(one) is not type(self))
+            able = self._names_of(lambda one: one.exact_on == "any" and type(one) is not type(self))
             raise ExampleError(
                 f"max_states must be at least {powers} for BruteForce, the number of configurations of "
                 f"{{example}}, got {self.max_states}. Increase max_states, or use one of {able}.",

@@ -14,7 +14,6 @@ from skcrf.inference._base import (
     check_numbers,
     check_possible,
     elimination_groups,
-    inference_names,
 )
 from skcrf.inference._engine import as_factor_problem
 from skcrf.inference._junction.propagate import Offsets, pass_messages, pass_messages_vjp
@@ -128,7 +127,7 @@ class Exact(BaseInference):
             tree, cost = junction_tree(structure, float(self.max_memory))
             if tree is None:
                 least = "" if cost.is_whole else "at least "
-                able = inference_names(lambda one: one.tol is not None and {"sum", "max"} <= one.tasks)
+                able = self._names_of(lambda one: one.tol is not None and {"sum", "max"} <= one.tasks)
                 raise ExampleError(
                     f"max_memory must be at least {cost.n_bytes:.4g} bytes for Exact on {{example}}, got "
                     f"{self.max_memory:.4g}: the induced width is {least}{cost.width}, and the largest table "

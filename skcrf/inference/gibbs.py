@@ -7,7 +7,7 @@ import numpy as np
 from sklearn.utils._param_validation import Interval
 
 from skcrf._numerics import kernel
-from skcrf.inference._base import BaseInference, Beliefs, Deferred, inference_names
+from skcrf.inference._base import BaseInference, Beliefs, Deferred
 from skcrf.inference._map_solver import FORBIDDEN, finite_tables
 from skcrf.inference._random import (
     conditional_arrays,
@@ -96,11 +96,15 @@ class Gibbs(BaseInference):
         return Beliefs(
             mu=means.mean(axis=0),
             edge_mu=edge_mu / (self.n_samples * self.n_chains) if edges else None,
-            log_z=Deferred(_no_log_z),
+            log_z=Deferred(self._no_log_z),
             n_iter=np.full(graph.n_examples, self.burn_in + self.n_samples),
             converged=np.ones(graph.n_examples, dtype=bool),
             state=_State(means),
         )
+
+    def _no_log_z(self):
+        able = self._names_of(lambda method: "sum" in method.tasks and "log_z" in method.differentiates)
+        raise ValueError(f"inference must estimate log_z, got Gibbs, which does not. Use one of {able}.")
 
     def standard_errors(self, beliefs):
         """Compute the standard errors of the node marginals from the differences between chains.
@@ -154,11 +158,6 @@ class Gibbs(BaseInference):
         no_mu, no_edge_mu = np.empty((0, n_states)), np.empty((0, n_states, n_states))
         _sweep(graph, theta, colour_nodes(graph)[1], n_sweeps, streams, x, no_mu, no_edge_mu)
         return x
-
-
-def _no_log_z():
-    able = inference_names(lambda method: "sum" in method.tasks and "log_z" in method.differentiates)
-    raise ValueError(f"inference must estimate log_z, got Gibbs, which does not. Use one of {able}.")
 
 
 @kernel

@@ -7,7 +7,6 @@ from sklearn.utils._param_validation import Interval, StrOptions
 
 from skcrf._numerics import kernel
 from skcrf.graph import ExampleError
-from skcrf.inference._base import inference_names
 from skcrf.inference._map_solver import MAPSolver, Solution
 from skcrf.inference._pairwise.max_flow import SOURCE, max_flow, new_search
 from skcrf.inference.icm import coordinate_ascent
@@ -81,7 +80,7 @@ class GraphCut(MAPSolver):
         if self.non_submodular == "error" and (truncated >= 0).any():
             example = int(np.argmax(truncated >= 0))
             i, j = graph.edges[truncated[example]] - graph.node_ptr[example]
-            able = inference_names(lambda method: "max" in method.tasks and method.bound == "upper")
+            able = self._names_of(lambda method: "max" in method.tasks and method.bound == "upper")
             raise ExampleError(
                 f"theta must be submodular, got a table of the edge ({i}, {j}) of {{example}} that prefers "
                 f"different labels. Use non_submodular='truncate' or one of the inferences {able}.",

@@ -3,7 +3,6 @@
 import numpy as np
 
 from skcrf.graph import ExampleError
-from skcrf.inference._base import inference_names
 from skcrf.inference._engine import Plan, pull_back
 from skcrf.inference._lattice.engine import LatticeEngine
 from skcrf.inference._message_passing import MessagePassing
@@ -50,7 +49,7 @@ class Tree(MessagePassing):
         if (closing >= 0).any():
             example = int(np.argmax(closing >= 0))
             i, j = graph.edges[closing[example]] - graph.node_ptr[example]
-            able = inference_names(lambda one: self.tasks <= one.tasks and type(one) is not type(self))
+            able = self._names_of(lambda one: self.tasks <= one.tasks and type(one) is not type(self))
             raise ExampleError(
                 f"graph must be a forest for Tree, got a cycle through the edge ({i}, {j}) in {{example}}. "
                 f"Use one of {able}.",

@@ -8,6 +8,15 @@ from sklearn.base import BaseEstimator
 from skcrf._registry import names_of
 from skcrf.graph import ExampleError, scaled
 
+#: Attributes of losses that were renamed, and the attributes that replace them.
+_RENAMED = {
+    "subgradient": "is_smooth",
+    "site_costs": "site_weighted",
+    "hidden_labels": "takes_hidden_labels",
+    "convex": "difference",
+    "concave": "difference",
+}
+
 
 class BaseLoss(BaseEstimator, ABC):
     """Base class of all losses.
@@ -40,6 +49,11 @@ class BaseLoss(BaseEstimator, ABC):
     is_convex = False
     #: Whether nodes can have weights: the loss is a sum over nodes, or of costs at nodes.
     site_weighted = False
+
+    def __init_subclass__(cls, **options):
+        super().__init_subclass__(**options)
+        for old in _RENAMED.keys() & vars(cls).keys():
+            raise TypeError(f"{cls.__name__} must set {_RENAMED[old]}, got {old}, which was renamed.")
 
     @property
     def tasks(self):
@@ -116,7 +130,7 @@ class BaseLoss(BaseEstimator, ABC):
         if self.graphs != "any" and graph.layout != "pairwise":
             raise ValueError(
                 f"graph must have the layout 'pairwise' for {name}, got {graph.layout!r}. "
-                f"Use one of {_names(lambda loss: loss.graphs == 'any')}."
+                f"Use one of {self._names_of(lambda loss: loss.graphs == 'any')}."
             )
         n_labels = np.bincount(graph.node_example[y >= 0], minlength=graph.n_examples)
         self.check(inference, n_labels, np.diff(graph.node_ptr), theta.unary.shape[1])
@@ -125,7 +139,7 @@ class BaseLoss(BaseEstimator, ABC):
         if graph.n_nodes > graph.n_examples:
             raise ValueError(
                 f"site_weight must be None for {name}, which is not a sum over nodes, got an array. "
-                f"Set class_weight=None or use one of {_names(lambda loss: loss.site_weighted)}."
+                f"Set class_weight=None or use one of {self._names_of(lambda loss: loss.site_weighted)}."
             )
         # In examples with a single node, the weight of the node is the weight of the example.
         value, d_theta, converged = self._evaluate(inference, graph, theta, y, None)
@@ -165,7 +179,7 @@ class BaseLoss(BaseEstimator, ABC):
         partly = (n_labels > 0) & (n_labels < sizes)
         if partly.any() and not self.takes_hidden_labels:
             example = int(np.argmax(partly))
-            able = _names(
+            able = self._names_of(
                 lambda loss: (
                     loss.takes_hidden_labels and (loss.difference is None) == (self.difference is None)
                 )
@@ -180,9 +194,8 @@ class BaseLoss(BaseEstimator, ABC):
     def _evaluate(self, inference, graph, theta, y, site_weight):
         """Compute the result of `__call__`, whose arguments have been checked."""
 
+    def _names_of(self, condition):
+        """List the names of the losses that meet a condition."""
+        from skcrf.losses import LOSSES  # not complete while this module is imported
 
-def _names(condition):
-    """List the names of the losses that meet a condition."""
-    from skcrf.losses import LOSSES  # not complete while this module is imported
-
-    return names_of(LOSSES, condition)
+        return names_of(LOSSES, condition)

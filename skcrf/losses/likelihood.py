@@ -93,7 +93,7 @@ class EM(DifferenceLoss):
         # A gradient strategy is a BaseInference too, but without an inference it has no task.
         if isinstance(self.clamped, BaseInference) and not self.clamped.tasks:
             raise ValueError(
-                f"The 'clamped' parameter of EM must be one of {sorted(INFERENCE)}, an inference method or "
+                f"clamped must be one of {sorted(INFERENCE)}, an inference method or "
                 f"None, got {self.clamped!r}."
             )
 
@@ -103,7 +103,7 @@ class EM(DifferenceLoss):
         try:
             return inference.beside(self._clamped_inference)
         except ValueError as error:
-            raise ValueError(f"The inference 'clamped' of EM: {error}") from error
+            raise ValueError(f"clamped must suit EM: {error}") from error
 
     def _clamped_inference(self, inference):
         if self.clamped is not None:

@@ -149,17 +149,17 @@ def _add_to_rows(rows, values):
     rows[whole:] += values
 
 
-def untied(edge_coef, n_groups):
+def tie_none(edge_coef, n_groups):
     """Return the weights unchanged: every pair of labels has its own."""
     return edge_coef
 
 
-def symmetric(edge_coef, n_groups):
+def tie_symmetric(edge_coef, n_groups):
     """Average the weights of (a, b) and (b, a), so that the two ends of an edge can be exchanged."""
     return 0.5 * (edge_coef + edge_coef.transpose(0, 2, 1))
 
 
-def potts(edge_coef, n_groups):
+def tie_potts(edge_coef, n_groups):
     """Average over equal and over unequal pairs of labels and over all groups of edges.
 
     With two labels x_i of -1 and 1 this is the form x_i x_j v.mu_ij of K05.
@@ -175,4 +175,4 @@ def potts(edge_coef, n_groups):
 
 
 #: Projections by the value of the parameter `symmetric`.
-TIES = {False: untied, True: symmetric, "potts": potts}
+TIES = {False: tie_none, True: tie_symmetric, "potts": tie_potts}

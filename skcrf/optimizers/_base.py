@@ -16,8 +16,8 @@ class BaseOptimizer(BaseEstimator, ABC):
       of some of ``objective.batches``.
     - ``objective.is_smooth`` is False if the gradient is a subgradient; ``objective.not_convex_because`` is
       None, or a clause such as "labels are hidden".
-    - ``objective.split()`` returns two objectives, both convex, whose difference is the objective. It raises
-      a ValueError with the reason if there are none.
+    - ``objective.split(name)`` returns two objectives, both convex, whose difference is the objective. It
+      raises a ValueError with the reason if there are none; `name` is that of the optimizer in the message.
     - ``objective.ridge`` is the strength of the penalty of each weight, and ``objective.share(w, batches)``
       the value and gradient of the terms of some batches in the objective, without the penalty.
     - ``objective.training_error(w)`` is the fraction of wrong predictions, or None if it is not known.
@@ -66,7 +66,7 @@ class BaseOptimizer(BaseEstimator, ABC):
         w : ndarray of shape (n_weights,)
             Initial weights.
         max_iter : int
-            Maximal number of iterations.
+            Maximum number of iterations.
         tol : float
             Tolerance of the stopping criterion, which depends on the optimizer.
         callback : callable
@@ -85,8 +85,8 @@ def check_convex(optimizer, objective):
     """Raise an error if an objective is not convex."""
     if objective.not_convex_because is not None:
         raise ValueError(
-            f"objective must be convex for {type(optimizer).__name__}, got one that is not, because "
-            f"{objective.not_convex_because}. Use optimizer='auto'."
+            f"optimizer must suit the loss: {type(optimizer).__name__} needs a convex objective, got one "
+            f"that is not, because {objective.not_convex_because}. Use optimizer='auto'."
         )
 
 
@@ -107,7 +107,7 @@ class BaseSchedule(BaseEstimator, ABC):
         n_examples : int
             Number of training examples.
         max_iter : int
-            Maximal number of iterations of the first stage.
+            Maximum number of iterations of the first stage.
 
         Returns
         -------

@@ -194,7 +194,7 @@ def simplex_minimum(products, linear, start, *, max_iter=500, tol=1e-3):
     start : ndarray of shape (n,)
         Initial value of x, at least 0; it is scaled to the sum 1.
     max_iter : int, default=500
-        Maximal number of faces.
+        Maximum number of faces.
     tol : float, default=1e-3
         Stops when the value is above the minimum by at most this fraction of
         ``x @ products @ x + linear @ x``.

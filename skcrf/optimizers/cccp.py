@@ -34,7 +34,7 @@ class CCCP(BaseOptimizer):
         The inner optimizer, by name or as an instance. None is L-BFGS if the convex function is smooth, else
         `Bundle`.
     inner_iter : int, default=50
-        Maximal number of iterations of the inner optimizer.
+        Maximum number of iterations of the inner optimizer.
     best : {"error", "last"} or None, default=None
         Which weights are kept: those of the lowest training error with the inference of `predict`, including
         the start, or the last. None is "error" if the convex function is not smooth, since an approximate
@@ -88,7 +88,7 @@ class CCCP(BaseOptimizer):
         return inner
 
     def check(self, objective):
-        objective.split()
+        objective.split(type(self).__name__)
         if self.inner is not None:
             self._inner_optimizer()
 

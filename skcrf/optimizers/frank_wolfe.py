@@ -67,15 +67,15 @@ class FrankWolfe(BaseOptimizer):
         check_convex(self, objective)
         if objective.is_smooth:
             raise ValueError(
-                "objective must be that of a structured SVM for FrankWolfe, got a smooth one. "
-                "Use optimizer='auto'."
+                "optimizer must suit the loss: FrankWolfe needs a structured SVM, got a smooth objective. "
+                "Use loss='hinge' or optimizer='auto'."
             )
         n_free = np.count_nonzero(objective.ridge <= 0)
         if n_free:
             raise ValueError(
-                f"objective must penalise every weight for FrankWolfe, got no penalty on {n_free} of "
-                f"{len(objective.ridge)} weights. Use alpha above 0 and fit_intercept=False, with a constant "
-                "feature, or optimizer='auto'."
+                "alpha must be above 0 and fit_intercept False for FrankWolfe, which needs a penalty on "
+                f"every weight, got none on {n_free} of {len(objective.ridge)} weights. Replace the "
+                "intercept by a constant feature, or use optimizer='auto'."
             )
 
     def minimize(self, objective, w, *, max_iter, tol, callback, rng):

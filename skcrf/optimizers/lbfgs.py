@@ -23,7 +23,7 @@ class LBFGS(BaseOptimizer):
     memory : int, default=10
         Number of corrections that approximate the Hessian.
     max_restarts : int, default=5
-        Maximal number of restarts.
+        Maximum number of restarts.
 
     Examples
     --------

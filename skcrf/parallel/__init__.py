@@ -1,6 +1,6 @@
 """Evaluation of a function on batches: threads, dask clusters, prefetching."""
 
 from skcrf.parallel.prefetch import prefetched
-from skcrf.parallel.threads import plain_interrupts, workers
+from skcrf.parallel.threads import workers
 
-__all__ = ["plain_interrupts", "prefetched", "workers"]
+__all__ = ["prefetched", "workers"]

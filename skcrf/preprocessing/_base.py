@@ -140,7 +140,7 @@ def _load(X):
 
 
 def has_table_rows(example):
-    """Tell whether an Example holds the rows of a table."""
+    """Return whether an Example holds the rows of a table."""
     return example.shape == ()
 
 

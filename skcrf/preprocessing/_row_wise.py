@@ -4,7 +4,6 @@ from copy import deepcopy
 from functools import partial
 
 import numpy as np
-from scipy import sparse
 from sklearn.base import clone
 from sklearn.callback import with_callbacks
 from sklearn.preprocessing import FunctionTransformer
@@ -12,6 +11,7 @@ from sklearn.utils import check_array, get_tags
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import _check_feature_names_in, check_is_fitted
 
+from skcrf.data import stack_rows
 from skcrf.preprocessing._base import BaseSiteTransformer, to_dense
 
 
@@ -28,11 +28,11 @@ def _inner_has(method, *parameters):
     return check
 
 
-def _stack_rows(parts):
-    """Stack arrays, CSR matrices or lists of dictionaries."""
+def _stack_copies(parts):
+    """Stack arrays, CSR matrices or lists of dictionaries; a transformer may overwrite the result."""
     if isinstance(parts[0], list):
         return [item for part in parts for item in part]
-    return sparse.vstack(parts, format="csr") if any(map(sparse.issparse, parts)) else np.concatenate(parts)
+    return stack_rows(parts) if len(parts) > 1 else parts[0].copy()
 
 
 class BaseRowWise(BaseSiteTransformer):
@@ -63,7 +63,7 @@ class BaseRowWise(BaseSiteTransformer):
             if isinstance(inner, type) or not (hasattr(inner, "fit") and hasattr(inner, "transform")):
                 raise TypeError(f"{parameter} must be a transformer or 'passthrough', got {inner!r}.")
             inner = clone(inner)
-        return getattr(inner, method)(_stack_rows(rows))
+        return getattr(inner, method)(_stack_copies(rows))
 
     def _fit_examples(self, examples, method="fit"):
         self.transformer_ = self._fit_inner("transformer", [example.X for example in examples], method)

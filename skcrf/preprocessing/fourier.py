@@ -25,7 +25,7 @@ class FourierFeatures(BaseSiteTransformer):
         Factor of features and positions; larger values give higher frequencies. Features should be of about
         unit size.
     max_features : int, default=4096
-        Largest number of output features. More raise an error, since each feature doubles their number.
+        Maximum number of output features. More raise an error, since each feature doubles their number.
 
     Attributes
     ----------

@@ -1,13 +1,11 @@
 """Training: the objective of a fit, its starts and stages, and which components go together."""
 
 from skcrf.training.compatibility import (
-    DECODING_TASKS,
     calls_inference,
     check_class_weight,
     check_inference,
     check_layout,
     choose_decoding,
-    default_decoding,
     default_optimizer,
     inferences_of,
     is_smooth,
@@ -25,7 +23,6 @@ from skcrf.training.minimise import (
 from skcrf.training.objective import Evaluation, Objective
 
 __all__ = [
-    "DECODING_TASKS",
     "STARTS",
     "Evaluation",
     "Monitor",
@@ -35,7 +32,6 @@ __all__ = [
     "check_inference",
     "check_layout",
     "choose_decoding",
-    "default_decoding",
     "default_optimizer",
     "fitted_attributes",
     "inferences_of",

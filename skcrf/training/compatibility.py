@@ -1,6 +1,6 @@
 """Compatibility: which losses, inferences, gradients, optimizers and decodings go together.
 
-The only module that sees all of them. Error messages list what the registries know.
+The only module with rules about several of them. Error messages list what the registries hold.
 """
 
 from skcrf._registry import names_of
@@ -78,7 +78,7 @@ def not_convex_because(loss, hides_labels, is_linear):
     return None
 
 
-def check_difference(loss, is_linear):
+def check_difference(loss, is_linear, optimizer):
     """Raise an error if the objective of a loss is not a difference of convex functions.
 
     Parameters
@@ -87,17 +87,19 @@ def check_difference(loss, is_linear):
         The loss.
     is_linear : bool
         Whether the potentials of the model are linear in the weights.
+    optimizer : str
+        Name of the optimizer, for the message.
     """
     if loss.difference is None:
         able = names_of(LOSSES, lambda one: one.difference is not None)
         raise ValueError(
-            f"loss must be a difference of convex functions for this optimizer, got {type(loss).__name__}. "
+            f"loss must be a difference of convex functions for {optimizer}, got {type(loss).__name__}. "
             f"Use one of {able}, or optimizer='auto'."
         )
     if not is_linear:
         raise ValueError(
-            "objective must be a difference of convex functions for this optimizer, got a model whose "
-            "potentials are not linear in the weights. Use optimizer='auto'."
+            f"optimizer must suit the model: {optimizer} needs a difference of convex functions, got "
+            "potentials that are not linear in the weights. Use optimizer='auto'."
         )
 
 

@@ -141,7 +141,7 @@ def run_stages(objective, start, *, optimizer, schedule, max_iter, tol, monitor,
     schedule : BaseSchedule
         The schedule.
     max_iter : int
-        Largest number of iterations of the first stage.
+        Maximum number of iterations of the first stage.
     tol : float
         Tolerance of the optimizer.
     monitor : Monitor

@@ -195,15 +195,20 @@ class Objective:
         ones = self.model.pack({name: np.ones(shape) for name, shape in self.model.shapes.items()})
         return self.alpha * self.model.penalised(ones)
 
-    def split(self):
+    def split(self, optimizer="this optimizer"):
         """Return two objectives, convex where inference is exact, whose difference this one is.
+
+        Parameters
+        ----------
+        optimizer : str, default="this optimizer"
+            Name of the optimizer, for the message of the error if there are none.
 
         Returns
         -------
         convex, concave : Objective
             The first one, with the penalty, minus the second.
         """
-        check_difference(self.loss, self.model.is_linear)
+        check_difference(self.loss, self.model.is_linear, optimizer)
         convex, concave = self.loss.difference
         return self.replace(loss=convex, part="convex"), self.replace(loss=concave, part="concave", alpha=0.0)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 _GZIP = b"\x1f\x8b"
-#: Largest number of digits of an integer; int64 holds every integer of this length.
+#: Maximum number of digits of an integer; int64 holds every integer of this length.
 _MAX_DIGITS = 18
 
 

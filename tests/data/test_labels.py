@@ -9,7 +9,7 @@ from lazy_sequences import LazyList
 from messages import says
 from numpy.testing import assert_array_equal
 
-from skcrf.data import Labels, check_shape, encode_labels, read_labels, sorted_classes
+from skcrf.data.labels import Labels, check_shape, encode_labels, read_labels, sorted_classes
 
 SHAPES = [(2, 3), (1, 2), (3, 1)]
 NAMES = np.array(["sky", "grass", "road"])

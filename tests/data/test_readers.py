@@ -14,7 +14,6 @@ from skcrf.data import (
     GraphReader,
     ImageReader,
     SequenceReader,
-    as_images,
     read_examples,
 )
 
@@ -155,13 +154,11 @@ def test_images_without_a_feature_axis_have_one_feature():
     assert example.X.shape == (12, 1) and example.shape == (3, 4)
 
 
-def test_as_images_returns_arrays_with_a_feature_axis():
-    found = as_images([np.zeros((2, 3)), np.ones((4, 1, 1))])
-    assert [image.shape for image in found] == [(2, 3, 1), (4, 1, 1)]
-    with pytest.raises(ValueError, match=says(r"Z\[1\]", "1 features per pixel", r"Z\[0\]", "got 2")):
-        as_images([np.zeros((2, 3)), np.zeros((2, 3, 2))], name="Z")
-    with pytest.raises(ValueError, match=says("Z", "at least one image", "none")):
-        as_images([], name="Z")
+def test_images_must_have_the_features_of_the_first():
+    with pytest.raises(ValueError, match=says(r"X\[1\]", "1 features per pixel", r"X\[0\]", "got 2")):
+        read_examples([np.zeros((2, 3)), np.zeros((2, 3, 2))], ImageReader())
+    with pytest.raises(ValueError, match=says("X", "at least one image", "none")):
+        read_examples([], ImageReader())
 
 
 # Sequences

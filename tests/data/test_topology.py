@@ -13,9 +13,9 @@ from skcrf.data import (
     GraphTopology,
     LatticeTopology,
     MeshTopology,
-    Outline,
     edge_differences,
 )
+from skcrf.data.graphs import Outline
 from skcrf.graph import chain, from_edges, lattice, mesh
 
 

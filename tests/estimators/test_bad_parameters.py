@@ -74,7 +74,7 @@ LOSS_PARAMETERS = {
     "step that is steep": (CliqueSmoothed(alpha="steep"), "The 'alpha' parameter of CliqueSmoothed"),
     "unknown clamped": (EM(clamped="belief"), "The 'clamped' parameter of EM"),
     "class as clamped": (EM(clamped=MeanField), "The 'clamped' parameter of EM"),
-    "strategy as clamped": (EM(clamped=Backprop()), "The 'clamped' parameter of EM"),
+    "strategy as clamped": (EM(clamped=Backprop()), "clamped must be one of"),
     "bad clamped": (EM(clamped=MeanField(tol=-1.0)), "The 'tol' parameter of MeanField"),
     "no patch": (PatchPseudolikelihood(size=0), "The 'size' parameter of PatchPseudolikelihood"),
     "half a patch": (PatchPseudolikelihood(size=1.5), "The 'size' parameter of PatchPseudolikelihood"),

@@ -94,6 +94,21 @@ def test_claims_of_the_unified_loss_follow_from_its_temperatures(eps_y, eps_h):
     assert ("mixed" in loss.tasks) == (eps_y == 0 < eps_h)
 
 
+@pytest.mark.parametrize(
+    "old, new",
+    [
+        ("subgradient", "is_smooth"),
+        ("site_costs", "site_weighted"),
+        ("hidden_labels", "takes_hidden_labels"),
+        ("convex", "difference"),
+        ("concave", "difference"),
+    ],
+)
+def test_losses_with_old_names_of_attributes_are_refused(old, new):
+    with pytest.raises(TypeError, match=rf"Custom must set {new}, got {old}"):
+        type("Custom", (UnivariateLoss,), {old: True})
+
+
 def test_losses_of_marginals_need_an_inference_that_sums():
     class Marginal(UnivariateLoss):
         def pointwise(self, p, target):

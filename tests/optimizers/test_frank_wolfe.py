@@ -49,10 +49,10 @@ def test_all_optimizers_of_the_svm_agree():
 @pytest.mark.parametrize(
     "parameters, problem",
     [
-        ({"loss": "likelihood"}, "must be that of a structured SVM for FrankWolfe, got a smooth one"),
-        ({"loss": "maximum_marginal"}, "must be convex for FrankWolfe, .* MaximumMarginal is not"),
-        ({"fit_intercept": True}, "must penalise every weight .*on 2 of 10 weights.*fit_intercept=False"),
-        ({"alpha": 0.0}, "must penalise every weight for FrankWolfe, got no penalty on 10 of 10 weights"),
+        ({"loss": "likelihood"}, "FrankWolfe needs a structured SVM, got a smooth objective"),
+        ({"loss": "maximum_marginal"}, "FrankWolfe needs a convex objective, .* MaximumMarginal is not"),
+        ({"fit_intercept": True}, "fit_intercept False for FrankWolfe, .*none on 2 of 10 weights"),
+        ({"alpha": 0.0}, "alpha must be above 0 .* FrankWolfe, .*none on 10 of 10 weights"),
     ],
 )
 def test_other_objectives_raise_an_error(parameters, problem):

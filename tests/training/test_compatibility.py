@@ -17,16 +17,15 @@ from skcrf.inference import BP, INFERENCE, TRW, Exact, GraphCut, MeanField
 from skcrf.losses import EM, LOSSES, Unified
 from skcrf.optimizers import OPTIMIZERS
 from skcrf.training import (
-    DECODING_TASKS,
     check_class_weight,
     check_inference,
     check_layout,
     choose_decoding,
-    default_decoding,
     default_optimizer,
     is_smooth,
     missing_marginals,
 )
+from skcrf.training.compatibility import DECODING_TASKS, default_decoding
 
 
 @pytest.fixture(scope="module")

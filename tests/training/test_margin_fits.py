@@ -127,7 +127,7 @@ def test_convergence_warning_suggests_an_optimizer_for_non_smooth_losses():
 def test_invalid_fits_raise_an_error_before_the_start_is_fitted(monkeypatch):
     monkeypatch.setattr(LBFGS, "minimize", lambda *given, **options: pytest.fail("a start was fitted"))
     for optimizer, parameters, problem in (
-        ("frank_wolfe", {"fit_intercept": True}, "must penalise every weight"),
+        ("frank_wolfe", {"fit_intercept": True}, "fit_intercept False for FrankWolfe"),
         ("cccp", {"loss": "pseudolikelihood"}, "must be a difference"),
         (CCCP(inner="frank_wolfe"), {}, "inner must be an optimizer for convex"),
     ):

@@ -194,9 +194,9 @@ def test_split_objectives_differ_by_the_objective(loss, seed):
 
 def test_split_is_refused_without_a_difference():
     with pytest.raises(
-        ValueError, match=says("Pseudolikelihood", "difference", "'latent_hinge'", "optimizer")
+        ValueError, match=says("difference", "for CCCP", "Pseudolikelihood", "'latent_hinge'", "optimizer")
     ):
-        image_objective(loss=Pseudolikelihood()).split()
+        image_objective(loss=Pseudolikelihood()).split("CCCP")
     batches = batches_of([(np.zeros((2, 1)), [[0, 1]])], [[0, 1]], DAGReader(), GraphTopology(0))
     objective = objective_of(batches, DirectedModel(2, 1), loss=LatentHinge(), inference=BP(max_iter=3))
     with pytest.raises(ValueError, match=says("difference", "not linear", "optimizer='auto'")):

@@ -205,7 +205,7 @@ def _n_terms(tree, offsets, example):
 
 @inlined_kernel
 def _find(tree, offsets, example, summand, start):
-    """Tell whether a summand is a term, and where it starts."""
+    """Return whether a summand is a term, and where it starts."""
     n_nodes, n_terms = tree.n_nodes[0], _n_terms(tree, offsets, example)
     if summand < n_nodes:
         at = start[offsets.node_ptr[example] + summand]

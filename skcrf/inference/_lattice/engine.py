@@ -345,7 +345,7 @@ def _direction_starts(graph, example):
 
 @kernel
 def _one_value_per_direction(graph, values):
-    """Tell for each lattice whether all edges of a direction have the same value."""
+    """Return for each lattice whether all edges of a direction have the same value."""
     alike = np.ones(len(graph.shapes), dtype=np.bool_)
     for example in range(len(alike)):
         first = graph.edge_ptr[example]
@@ -387,7 +387,7 @@ def weights_by_line(graph, rho, is_lattice):
 
 @kernel
 def _one_table_per_edge(graph):
-    """Tell whether the tables of each example are those of its edges, in their order."""
+    """Return whether the tables of each example are those of its edges, in their order."""
     own = np.diff(graph.table_ptr) == np.diff(graph.edge_ptr)
     for example in range(len(own)):
         shift = graph.table_ptr[example] - graph.edge_ptr[example]

@@ -34,7 +34,7 @@ class Hubs(NamedTuple):
 
 
 def has_hubs(graph):
-    """Tell which examples have hubs."""
+    """Return which examples have hubs."""
     is_hub = np.diff(graph.incident_ptr) > MAX_DIRECT
     if not is_hub.any():
         return np.zeros(graph.n_examples, dtype=bool)
