@@ -32,8 +32,8 @@ class PlainMeanField(BaseInference):
             np.maximum.at(change, graph.node_example, np.abs(step).max(axis=1))
             active &= change > self.tol
         edge_mu = outer(graph, mu)
-        log_z = sum_by_example(graph, (mu * theta.unary + entr(mu)).sum(axis=1), graph.node_example)
-        log_z += sum_by_example(graph, (edge_mu * tables).sum(axis=(1, 2)), graph.edge_example)
+        log_z = sum_by_example((mu * theta.unary + entr(mu)).sum(axis=1), graph.node_example, graph)
+        log_z += sum_by_example((edge_mu * tables).sum(axis=(1, 2)), graph.edge_example, graph)
         converged = ~active | (self.tol == 0)
         return Beliefs(mu, edge_mu if edges else None, log_z, n_iter, converged, state=(graph, edge_mu))
 

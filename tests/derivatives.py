@@ -138,10 +138,10 @@ def value_of(cotangent, beliefs_of):
         total = np.zeros(graph.n_examples)
         if cotangent.d_mu is not None:
             terms = np.resize(cotangent.d_mu, beliefs.mu.shape) * beliefs.mu
-            total += sum_by_example(graph, terms.sum(axis=1), graph.node_example)
+            total += sum_by_example(terms.sum(axis=1), graph.node_example, graph)
         if cotangent.d_edge_mu is not None and graph.n_edges:
             terms = np.resize(cotangent.d_edge_mu, beliefs.edge_mu.shape) * beliefs.edge_mu
-            total += sum_by_example(graph, sum_by_edge(graph, terms), graph.edge_example)
+            total += sum_by_example(sum_by_edge(graph, terms), graph.edge_example, graph)
         if cotangent.d_log_z is not None:
             total += np.resize(cotangent.d_log_z, graph.n_examples) * beliefs.log_z
         return total

@@ -82,7 +82,7 @@ def _decode_marginal_map(inference, structure, theta, hidden):
     if hidden is None or not hidden.any():
         return _decode_map(inference, structure, theta, hidden)
     beliefs = inference.forward(structure, theta, 1.0 * hidden)
-    hides = sum_by_example(structure, hidden, structure.node_example) > 0
+    hides = sum_by_example(hidden, structure.node_example, structure) > 0
     if hides.all():
         return beliefs.mu, beliefs.converged
     mu, converged = _decode_map(inference, structure, theta, hidden)
@@ -136,4 +136,4 @@ class CountErrors(DecodeLabels):
         with user_index(batch.index):
             states, _ = self.states(batch, *self.model.potentials(self.model.unpack(self.w), batch))
         wrong = (batch.y >= 0) & (states != batch.y)
-        return float(batch.weight @ sum_by_example(batch.graph, wrong, batch.graph.node_example))
+        return float(batch.weight @ sum_by_example(wrong, batch.graph.node_example, batch.graph))

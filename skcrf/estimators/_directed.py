@@ -45,7 +45,7 @@ class LogLikelihood(NamedTuple):
         with user_index(batch.index):
             factors, theta = self.model.given_labels().potentials(self.model.unpack(self.w), batch)
             y = batch.y
-            n_hidden = sum_by_example(factors, y < 0, factors.node_example)
+            n_hidden = sum_by_example(y < 0, factors.node_example, factors)
             # Known without inference: the score of all labels, and the probability 1 of none.
             exact = np.where(n_hidden == 0, score(factors, theta, y), 0.0)
             partly = (n_hidden > 0) & (n_hidden < np.diff(factors.node_ptr))

@@ -158,10 +158,10 @@ class Perturbation(StationaryGradient):
 def _total(graph, beliefs, d_mu, d_edge_mu):
     """Sum the absolute values of the derivatives, weighted by their probabilities, over each example."""
     by_node = (beliefs.mu * np.abs(d_mu)).sum(axis=1)
-    total = sum_by_example(graph, by_node, graph.node_example)
+    total = sum_by_example(by_node, graph.node_example, graph)
     if d_edge_mu is not None:
         by_edge = sum_by_edge(graph, beliefs.edge_mu * np.abs(d_edge_mu))
-        total += sum_by_example(graph, by_edge, graph.edge_example)
+        total += sum_by_example(by_edge, graph.edge_example, graph)
     return total
 
 

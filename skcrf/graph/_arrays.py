@@ -65,17 +65,17 @@ def owner(ptr):
     return np.repeat(np.arange(len(ptr) - 1), np.diff(ptr))
 
 
-def sum_by_example(graph, values, example):
+def sum_by_example(values, example, graph):
     """Sum values over each example in order, independently of the packing.
 
     Parameters
     ----------
-    graph : Graph or FactorGraph
-        Batch.
     values : ndarray of shape (n,)
         Values.
     example : ndarray of shape (n,)
         Example of each value.
+    graph : Graph
+        Batch.
 
     Returns
     -------
@@ -121,7 +121,7 @@ class Selection(NamedTuple):
 
     Attributes
     ----------
-    examples, nodes, edges : ndarray
+    examples, nodes, edges, tables : ndarray
         Indices into the batch, ascending.
     entries : ndarray
         Rows of the tables of the potentials.
@@ -132,6 +132,7 @@ class Selection(NamedTuple):
     examples: np.ndarray
     nodes: np.ndarray
     edges: np.ndarray
+    tables: np.ndarray
     entries: np.ndarray
     beliefs: np.ndarray
 
@@ -163,7 +164,7 @@ def select(graph, examples):
         return array[chosen[of]] if to is None else ranks[to][array[chosen[of]]]
 
     batch = type(graph)(**{name: selected(name, *column) for name, column in graph.columns.items()})
-    names = ("example", "node", "edge", "entry", "belief")
+    names = ("example", "node", "edge", "table", "entry", "belief")
     return canonical_graph(batch), Selection(*(chosen[of] for of in names))
 
 

@@ -72,8 +72,8 @@ def _entries_at(graph, x):
 def _(graph: FactorGraph, theta, x):
     unary = theta.unary[np.arange(graph.n_nodes), x]
     tables = theta.tables[_entries_at(graph, x)]
-    return sum_by_example(graph, unary, graph.node_example) + sum_by_example(
-        graph, tables, graph.edge_example
+    return sum_by_example(unary, graph.node_example, graph) + sum_by_example(
+        tables, graph.edge_example, graph
     )
 
 

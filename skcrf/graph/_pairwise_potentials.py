@@ -32,7 +32,7 @@ def score(graph, theta, x):
     i, j = graph.edges.T
     unary = theta.unary[np.arange(graph.n_nodes), x]
     pairs = theta.tables[graph.edge_table, x[i], x[j]]
-    return sum_by_example(graph, unary, graph.node_example) + sum_by_example(graph, pairs, graph.edge_example)
+    return sum_by_example(unary, graph.node_example, graph) + sum_by_example(pairs, graph.edge_example, graph)
 
 
 @singledispatch

@@ -44,8 +44,8 @@ def finite_tables(graph, theta, forbidden=None):
 def _forbidding_values(graph, theta):
     """Compute a potential per table, (n_tables, 1, 1), that nothing else in the example can compensate."""
     nodes, (tables, lowest) = _ranges(theta.unary)[0], _ranges(theta.tables.reshape(graph.n_tables, -1))
-    total = sum_by_example(graph, nodes, graph.node_example)
-    total += sum_by_example(graph, tables[graph.edge_table], graph.edge_example)
+    total = sum_by_example(nodes, graph.node_example, graph)
+    total += sum_by_example(tables[graph.edge_table], graph.edge_example, graph)
     # Visible beside the other entries of the table.
     cost = 2.0 * total[graph.table_example] + _VISIBLE * np.abs(lowest)
     return (lowest - np.where(cost > 0, cost, 1.0))[:, None, None]

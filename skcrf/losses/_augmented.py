@@ -101,7 +101,7 @@ class AugmentedLogPartition(LogPartition):
         if self.eps_y == self.eps_h:
             return log_partition(inference, graph, theta, self.eps_y, counts)
         # Examples without hidden nodes have a single temperature, whatever others are in the batch.
-        hides = sum_by_example(graph, y < 0, graph.node_example) > 0
+        hides = sum_by_example(y < 0, graph.node_example, graph) > 0
         results = []
         if not hides.all():
             results.append((~hides, log_partition(inference, graph, theta, self.eps_y, counts * ~hides)))
@@ -155,7 +155,7 @@ def _configurations(graph, theta, y, counts):
     for number in range(sizes.max()):
         states = number // n_states**digit % n_states
         impossible = known & np.isneginf(theta.unary[np.arange(len(y)), states])
-        valid = (number < sizes) & (sum_by_example(graph, impossible, graph.node_example) == 0)
+        valid = (number < sizes) & (sum_by_example(impossible, graph.node_example, graph) == 0)
         found.append((np.where(known & valid[graph.node_example], states, y), valid))
     return found
 

@@ -196,7 +196,7 @@ class ClampedLogPartition(LogPartition):
     def __call__(self, inference, graph, theta, y, site_weight=None):
         """Evaluate the function and its derivative, as `BaseLoss.__call__` does."""
         counts = labelled_examples(graph, y)
-        complete = sum_by_example(graph, y < 0, graph.node_example) == 0
+        complete = sum_by_example(y < 0, graph.node_example, graph) == 0
         results = []
         if not complete.all():
             if self.second_inference is not None:
@@ -219,7 +219,7 @@ def score_gap(score, other, counts):
 
 def labelled_examples(graph, y):
     """Compute 1.0 for each example that has a label, else 0.0."""
-    return (sum_by_example(graph, y >= 0, graph.node_example) > 0).astype(np.float64)
+    return (sum_by_example(y >= 0, graph.node_example, graph) > 0).astype(np.float64)
 
 
 def log_partition(inference, graph, theta, tau, d_log_z, inner=None):

@@ -32,11 +32,11 @@ class CliqueLoss(BaseLoss):
     def _evaluate(self, inference, graph, theta, y, site_weight):
         beliefs = inference.forward(graph, theta, edges=True)
         value, d_edge_mu = _edge_losses(graph, beliefs.edge_mu, y, self.pointwise)
-        total = sum_by_example(graph, value, graph.edge_example)
+        total = sum_by_example(value, graph.edge_example, graph)
         isolated = np.flatnonzero((np.diff(graph.incident_ptr) == 0) & (y >= 0))
         d_mu = np.zeros_like(beliefs.mu)
         value, d_mu[isolated] = self.pointwise(beliefs.mu[isolated], y[isolated])
-        total += sum_by_example(graph, value, graph.node_example[isolated])
+        total += sum_by_example(value, graph.node_example[isolated], graph)
         return total, inference.backward(beliefs, d_mu=d_mu, d_edge_mu=d_edge_mu), beliefs.converged
 
     @abstractmethod

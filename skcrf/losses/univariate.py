@@ -54,7 +54,7 @@ class UnivariateLoss(BaseLoss):
         beliefs = inference.forward(graph, theta)
         weight = (y >= 0) * (1.0 if site_weight is None else site_weight)
         value, d_mu = self.pointwise(beliefs.mu, np.maximum(y, 0))
-        value = sum_by_example(graph, value * weight, graph.node_example)
+        value = sum_by_example(value * weight, graph.node_example, graph)
         d_mu *= weight[:, None]
         return value, inference.backward(beliefs, d_mu=d_mu), beliefs.converged
 

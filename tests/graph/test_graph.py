@@ -251,7 +251,7 @@ def test_select_is_the_inverse_of_pack(seed):
         assert_array_equal(where.examples, kept)
         assert_array_equal(where.edges, np.flatnonzero(chosen[whole.edge_example]))
         assert_array_equal(theta.unary[where.nodes], np.concatenate([singles[i][1].unary for i in kept]))
-        assert_array_equal(theta.tables[where.entries], np.concatenate([singles[i][1].tables for i in kept]))
+        assert_array_equal(theta.tables[where.tables], np.concatenate([singles[i][1].tables for i in kept]))
 
 
 def test_select_from_a_batch_of_batches(seed):
@@ -359,7 +359,7 @@ def test_sum_by_example_equals_a_loop(graph, seed):
     for ptr, example in [(graph.node_ptr, graph.node_example), (graph.edge_ptr, graph.edge_example)]:
         values = rng.normal(size=ptr[-1])
         expected = [sum(values[i] for i in span) for span in spans(ptr)]
-        found = sum_by_example(graph, values, example)
+        found = sum_by_example(values, example, graph)
         assert found.shape == (graph.n_examples,)
         assert found.dtype == np.float64  # also without entries
         np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-12)

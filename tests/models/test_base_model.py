@@ -59,7 +59,7 @@ def weighted_product(batch, structure, theta, d_theta):
     total = np.zeros(batch.n_examples)
     for part, d_part, example in zip(theta, d_theta, examples, strict=True):
         sums = (part * d_part).sum(axis=tuple(range(1, part.ndim)))
-        total += sum_by_example(structure, sums, example)
+        total += sum_by_example(sums, example, structure)
     return batch.weight @ total
 
 

@@ -77,7 +77,7 @@ def test_derivative_of_conditionals_agrees_with_differences(seed, known):
         y = np.resize(given, graph.n_nodes)
         many = families(graph, N_STATES, y)
         moved = conditionals(graph, many, theta, y).tables * np.resize(direction, many.entry_ptr[-1])
-        return sum_by_example(many, moved, many.examples_of["entry"])
+        return sum_by_example(moved, many.examples_of["entry"], many)
 
     assert len(entry_example) == len(direction)
     log_p = conditionals(graph, factors, theta, given)

@@ -180,5 +180,5 @@ def _magnitudes(graph, theta):
         np.abs(np.where(values > -np.inf, values, 0.0)).max(axis=axes, initial=0.0)
         for values, axes in ((theta.unary, 1), (theta.tables, (1, 2)))
     )
-    of_nodes = sum_by_example(graph, nodes, graph.node_example)
-    return of_nodes + sum_by_example(graph, tables[graph.edge_table], graph.edge_example)
+    of_nodes = sum_by_example(nodes, graph.node_example, graph)
+    return of_nodes + sum_by_example(tables[graph.edge_table], graph.edge_example, graph)
