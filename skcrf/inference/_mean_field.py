@@ -43,7 +43,11 @@ class MeanFieldEngine(Engine):
     def step(self, state, active):
         before = state.copy() if self.measure else None
         self.update(state, active)
-        return max_abs_by_part(state - before, self.row_ptr) if self.measure else None
+        return self.changes(before, state) if self.measure else None
+
+    def changes(self, before, state):
+        """Find the largest change of a marginal in each example."""
+        return max_abs_by_part(state - before, self.row_ptr)
 
     def marginals(self, state):
         return state
