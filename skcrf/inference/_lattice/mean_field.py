@@ -16,9 +16,10 @@ from skcrf.inference._lattice.mean_field_binary import (
     decode,
     differences,
     differences_vjp,
-    encoded,
+    encode,
     move_constants,
 )
+from skcrf.inference._lattice.mean_field_checkerboard import ascend_checkerboard, ascend_checkerboard_vjp
 from skcrf.inference._lattice.mean_field_layout import (
     ALL_LABELS,
     BINARY,
@@ -27,9 +28,10 @@ from skcrf.inference._lattice.mean_field_layout import (
     array_starts,
     copy_nodes,
     copy_tables,
+    subtract_maxima,
 )
 from skcrf.inference._lattice.mean_field_update import ascend, ascend_vjp, changes
-from skcrf.inference._mean_field import MeanFieldEngine
+from skcrf.inference._mean_field import MeanFieldEngine, uniform
 from skcrf.inference._pairwise.mean_field import objective, objective_vjp, outer_vjp
 
 # The range of energies whose exponentials are normal numbers, with a margin.
@@ -60,6 +62,7 @@ class LatticeMeanField(MeanFieldEngine):
         self.own_tables = options.own_tables
         self.kind = BINARY if n_labels == 2 and is_narrow else ALL_LABELS
         n_values = 1 if self.kind is BINARY else n_labels
+        self.is_checkerboard = self.kind is BINARY and not options.own_tables and not options.has_diagonals
         self.row_ptr = array_starts(graph.shapes, n_values)
         offsets = np.array(OFFSETS[8 if options.has_diagonals else 4])
         first_edge = first_edges(graph, len(offsets))
@@ -85,8 +88,9 @@ class LatticeMeanField(MeanFieldEngine):
         """Compute potentials by node and table, of which energies have a maximum of at most 0."""
         unary, tables = self.theta
         if self.kind is not BINARY:
-            tops = tables.max(axis=(1, 2), keepdims=True)
-            return unary - unary.max(axis=1, keepdims=True), tables - tops
+            reduced = empty(unary.shape)
+            subtract_maxima(unary, reduced)
+            return reduced, tables - tables.max(axis=(1, 2), keepdims=True)
         reduced = empty((len(unary), 1))
         differences(unary, reduced)
         move_constants(self.graph, tables, reduced)
@@ -100,9 +104,13 @@ class LatticeMeanField(MeanFieldEngine):
         return np.stack([shared, shared.swapaxes(-1, -2)], axis=2)
 
     def initial_state(self):
-        allowed = self.theta.unary > -np.inf
-        mu = allowed / allowed.sum(axis=1, keepdims=True)
-        return self._packed(encoded(mu) if self.kind is BINARY else mu)
+        mu = empty(self.theta.unary.shape)
+        uniform(self.theta.unary, mu)
+        if self.kind is not BINARY:
+            return self._packed(mu)
+        values = empty((len(mu), 1))
+        encode(mu, values)
+        return self._packed(values)
 
     def pack(self, values):
         if self.kind is not BINARY:
@@ -117,13 +125,15 @@ class LatticeMeanField(MeanFieldEngine):
         return state
 
     def update(self, state, active):
-        ascend(self.board, state[:, 0], active)
+        update = ascend_checkerboard if self.is_checkerboard else ascend
+        update(self.board, state[:, 0], active)
 
     def changes(self, before, state):
         return changes(self.board, before[:, 0], state[:, 0])
 
     def step_vjp(self, adjoint, before, after, active, d_state):
-        ascend_vjp(self.board, before[:, 0], after[:, 0], active, d_state[:, 0], adjoint)
+        update_vjp = ascend_checkerboard_vjp if self.is_checkerboard else ascend_vjp
+        update_vjp(self.board, before[:, 0], after[:, 0], active, d_state[:, 0], *adjoint)
 
     def marginals(self, state):
         last, mu = self._last_read

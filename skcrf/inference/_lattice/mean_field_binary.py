@@ -9,8 +9,6 @@ What is stored is the probability of the less likely label, -(1 - p) if that is 
 are lost. It is never 0 except where there is no site, so that its sign is known.
 """
 
-import numpy as np
-
 from skcrf._numerics import inlined_kernel, kernel, vector_exp, vector_kernel
 from skcrf.inference._lattice.mean_field_layout import BINARY
 
@@ -26,13 +24,19 @@ def probability(value, kind):
     return value
 
 
+@inlined_kernel
+def signed_logistic(energy):
+    """Compute what is stored of the probability that belongs to a difference of energies."""
+    e = vector_exp(-abs(energy))
+    smaller = max(e / (1.0 + e), _TINY)
+    return smaller if energy < 0 else -smaller
+
+
 @vector_kernel
 def logistic(values):
     """Replace differences of energies by what is stored of probabilities."""
     for i in range(len(values)):
-        e = vector_exp(-abs(values[i]))
-        smaller = max(e / (1.0 + e), _TINY)
-        values[i] = smaller if values[i] < 0 else -smaller
+        values[i] = signed_logistic(values[i])
 
 
 @vector_kernel
@@ -43,10 +47,12 @@ def logistic_vjp(values, d_values, d_energies):
         d_energies[i] = smaller * (1.0 - smaller) * d_values[i]
 
 
-def encoded(mu):
+@kernel
+def encode(mu, values):
     """Compute what is stored of probabilities (n_nodes, 2)."""
-    smaller = np.maximum(mu, _TINY)
-    return np.where(mu[:, 1] < 0.5, smaller[:, 1], -smaller[:, 0])[:, None]
+    for node in range(len(mu)):
+        p, q = mu[node, 1], mu[node, 0]
+        values[node, 0] = max(p, _TINY) if p < 0.5 else -max(q, _TINY)
 
 
 @kernel

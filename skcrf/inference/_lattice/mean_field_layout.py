@@ -151,18 +151,29 @@ def tables_by_edge(arrays, direction, line, parity, across, along):
     )
 
 
-@kernel
-def colour_of(board, line, parity, turned):
+@inlined_kernel
+def colour_of(n_colours, line, parity, turned):
     """Compute the colour of the sites of a line and parity."""
-    if len(board.offsets) == 2:
-        return (line + parity) % 2
-    return 2 * parity + line % 2 if turned else 2 * (line % 2) + parity
+    if n_colours == 2:
+        return (line + parity) & 1
+    return 2 * parity + (line & 1) if turned else 2 * (line & 1) + parity
 
 
 @kernel
 def count_sites(length, parity):
     """Count the sites of a parity in a line."""
     return (length + 1 - parity) // 2
+
+
+@kernel
+def subtract_maxima(nodes, out):
+    """Subtract from the numbers of each node the largest of them."""
+    for node in range(len(nodes)):
+        top = nodes[node, 0]
+        for x in range(1, nodes.shape[1]):
+            top = max(top, nodes[node, x])
+        for x in range(nodes.shape[1]):
+            out[node, x] = nodes[node, x] - top
 
 
 @kernel

@@ -210,7 +210,7 @@ def ascend(board, state, active):
             for colour in range(len(board.offsets)):
                 for line in range(n_lines):
                     for parity in range(2):
-                        if colour_of(board, line, parity, turned) != colour:
+                        if colour_of(len(steps), line, parity, turned) != colour:
                             continue
                         out, n_sites = mu[parity, 1 + line], count_sites(length, parity)
                         _copy(unary[parity, 1 + line], out)
@@ -227,12 +227,12 @@ def ascend(board, state, active):
 
 
 @kernel
-def _directions_to(board, steps, line, parity, turned, later, wanted):
+def _directions_to(steps, line, parity, turned, later, wanted):
     """Find the directions in which neighbours have a later colour, or an earlier one."""
-    colour = colour_of(board, line, parity, turned)
+    colour = colour_of(len(steps), line, parity, turned)
     for direction in range(len(wanted)):
         across, along = steps[direction]
-        other = colour_of(board, line + across, (parity + along) & 1, turned)
+        other = colour_of(len(steps), line + across, (parity + along) & 1, turned)
         wanted[direction] = (other > colour) == later
 
 
@@ -252,10 +252,10 @@ def _updates_vjp(board, after, active, d_state, d_energies, d_unary):
             for colour in range(len(board.offsets) - 1, -1, -1):
                 for line in range(n_lines):
                     for parity in range(2):
-                        if colour_of(board, line, parity, turned) != colour:
+                        if colour_of(len(steps), line, parity, turned) != colour:
                             continue
                         d_out = d_mu[parity, 1 + line]
-                        _directions_to(board, steps, line, parity, turned, True, wanted)
+                        _directions_to(steps, line, parity, turned, True, wanted)
                         _add_energies(
                             ALL_LABELS, steps, board.tables, tables, arrays, line, parity, wanted, d_out
                         )
@@ -282,7 +282,7 @@ def _inputs_vjp(board, active, d_energies, d_state):
                 for parity in range(2):
                     d_out = d_mu[parity, 1 + line]
                     _clear(d_out, 0)
-                    _directions_to(board, steps, line, parity, turned, False, wanted)
+                    _directions_to(steps, line, parity, turned, False, wanted)
                     _add_energies(
                         ALL_LABELS, steps, board.tables, tables, arrays, line, parity, wanted, d_out
                     )
@@ -306,8 +306,8 @@ def _tables_vjp(board, before, after, active, d_energies, d_tables):
                     for parity in range(2):
                         d_own = d_arrays[1][parity, 1 + line]
                         d_other = neighbours(d_arrays, line, parity, across, along)
-                        colour = colour_of(board, line, parity, turned)
-                        if colour_of(board, line + across, (parity + along) & 1, turned) > colour:
+                        colour = colour_of(len(steps), line, parity, turned)
+                        if colour_of(len(steps), line + across, (parity + along) & 1, turned) > colour:
                             own = new[1][parity, 1 + line]
                             other = neighbours(old, line, parity, across, along)
                         else:
@@ -320,9 +320,8 @@ def _tables_vjp(board, before, after, active, d_energies, d_tables):
                             _means_by_edge_vjp(board.kind, d_own, own, d_other, other, d_table)
 
 
-def ascend_vjp(board, before, after, active, d_state, adjoint):
-    """Undo an iteration; adds to the adjoints of the potentials."""
-    d_unary, d_tables, d_energies = adjoint
+def ascend_vjp(board, before, after, active, d_state, d_unary, d_tables, d_energies):
+    """Undo an iteration; adds to the adjoints of the potentials. `d_energies` is scratch memory of zeros."""
     _updates_vjp(board, after, active, d_state, d_energies, d_unary)
     _tables_vjp(board, before, after, active, d_energies, d_tables)
     _inputs_vjp(board, active, d_energies, d_state)
