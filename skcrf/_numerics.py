@@ -22,6 +22,8 @@ _REDUCTION = {"fastmath": {"contract", "arcp", "nsz", "reassoc"}, "error_model":
 _BYTES_LEFT = 2**26
 # Numbers in an array that is worth the pool; malloc itself reuses smaller pieces of memory.
 _SMALLEST = 1024
+# Numbers in a cache line.
+_LINE = 8
 
 
 # Compilation
@@ -128,12 +130,19 @@ def reuse_memory():
                     _Pool.free.pop()
 
 
+def _aligned(size):
+    """Make an array of float64 that starts where a cache line does, so that vectors are not split."""
+    array = np.empty(size + _LINE)
+    first = -array.ctypes.data // array.itemsize % _LINE
+    return array[first : first + size]
+
+
 def empty(shape):
     """Make a C-ordered array of float64 with arbitrary values."""
     shape = shape if isinstance(shape, tuple) else (shape,)
     size = math.prod(shape)
     if not _Pool.users or size < _SMALLEST:
-        return np.empty(shape)
+        return _aligned(size).reshape(shape)
     block = None
     with _Pool.lock:
         _Pool.sort()
@@ -142,7 +151,7 @@ def empty(shape):
             block = _Pool.free.pop(i)
         elif i > 0 and 2 * len(_Pool.free[i - 1]) >= size:
             del _Pool.free[i - 1]  # the new block replaces it, so that growing sizes do not fill the memory
-    block = np.empty(size) if block is None else block
+    block = _aligned(size) if block is None else block
     return np.asarray(_Lease(block, shape))
 
 

@@ -4,9 +4,20 @@ from abc import abstractmethod
 
 import numpy as np
 
-from skcrf._numerics import max_abs_by_part
+from skcrf._numerics import kernel, max_abs_by_part
 from skcrf.graph import Potentials, outer
 from skcrf.inference._engine import Engine
+
+
+@kernel
+def uniform(unary, mu):
+    """Divide the probability of each node equally among its possible labels."""
+    for node in range(len(unary)):
+        n_possible = 0
+        for x in range(unary.shape[1]):
+            n_possible += unary[node, x] > -np.inf
+        for x in range(unary.shape[1]):
+            mu[node, x] = 1.0 / n_possible if unary[node, x] > -np.inf else 0.0
 
 
 class MeanFieldEngine(Engine):
@@ -37,13 +48,18 @@ class MeanFieldEngine(Engine):
         return values
 
     def initial_state(self):
-        allowed = self.theta.unary > -np.inf
-        return self.pack(allowed / allowed.sum(axis=1, keepdims=True))
+        mu = np.empty_like(self.theta.unary)
+        uniform(self.theta.unary, mu)
+        return self.pack(mu)
 
     def step(self, state, active):
         before = state.copy() if self.measure else None
         self.update(state, active)
-        return max_abs_by_part(state - before, self.row_ptr) if self.measure else None
+        return self.changes(before, state) if self.measure else None
+
+    def changes(self, before, state):
+        """Find the largest change of a marginal in each example."""
+        return max_abs_by_part(state - before, self.row_ptr)
 
     def marginals(self, state):
         return state

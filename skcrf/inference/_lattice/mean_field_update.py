@@ -1,0 +1,338 @@
+"""Mean-field updates of lines of one colour, and their derivatives, in vector arithmetic.
+
+Arrays are (value, site), tables (value, value), with a third axis (site) where each edge has its own.
+Neighbours in a direction are `after` a site, at the second ends of its edges, or `before` it.
+"""
+
+import numpy as np
+
+from skcrf._numerics import kernel, reduction_kernel, vector_exp, vector_kernel
+from skcrf.inference._lattice.mean_field_binary import logistic, logistic_vjp, probability
+from skcrf.inference._lattice.mean_field_layout import (
+    ALL_LABELS,
+    BINARY,
+    array_of,
+    colour_of,
+    count_sites,
+    line_sizes,
+    neighbours,
+    shifted_arrays_of,
+    steps_of,
+    tables_by_edge,
+    tables_of,
+)
+
+# LLVM vectorises a loop only if at most eight comparisons show that its arrays do not overlap: eight terms.
+
+
+@vector_kernel
+def _add_means(kind, t, after0, before0, u, after1, before1, out):
+    """Add the means of tables under the neighbours in two directions; `t` and `u` as in `Board.tables`."""
+    n = len(out)
+    # Labels of neighbours in the outer loop, so that they and `out` remain in the cache.
+    for z in range(0, n - 1, 2):
+        for x in range(n):
+            t0, t1, t2, t3 = t[0, x, z], t[0, x, z + 1], t[1, x, z], t[1, x, z + 1]
+            u0, u1, u2, u3 = u[0, x, z], u[0, x, z + 1], u[1, x, z], u[1, x, z + 1]
+            for i in range(out.shape[1]):
+                out[x, i] += (
+                    (t0 * after0[z, i] + t1 * after0[z + 1, i])
+                    + (t2 * before0[z, i] + t3 * before0[z + 1, i])
+                ) + (
+                    (u0 * after1[z, i] + u1 * after1[z + 1, i])
+                    + (u2 * before1[z, i] + u3 * before1[z + 1, i])
+                )
+    if n % 2:
+        z = n - 1
+        for x in range(n):
+            t0, t1, u0, u1 = t[0, x, z], t[1, x, z], u[0, x, z], u[1, x, z]
+            for i in range(out.shape[1]):
+                out[x, i] += (
+                    t0 * probability(after0[z, i], kind) + t1 * probability(before0[z, i], kind)
+                ) + (u0 * probability(after1[z, i], kind) + u1 * probability(before1[z, i], kind))
+
+
+@vector_kernel
+def _add_means_by_edge(kind, t_after, t_before, after, before, out):
+    """Add the means of tables by edge under the neighbours in one direction."""
+    n = len(out)
+    for x in range(n):
+        for z in range(n):
+            for i in range(out.shape[1]):
+                out[x, i] += t_after[x, z, i] * probability(after[z, i], kind) + t_before[
+                    z, x, i
+                ] * probability(before[z, i], kind)
+
+
+@reduction_kernel
+def _means_vjp(kind, d_own, own, d_after, after, sums, d_table):
+    """Add the derivative of the means at both ends of edges with respect to their table.
+
+    `own` and `after` are what the updates of the neighbours used.
+    """
+    n = len(d_own)
+    if kind is BINARY:
+        total = 0.0
+        for i in range(d_own.shape[1]):
+            total += d_own[0, i] * probability(after[0, i], kind)
+            total += probability(own[0, i], kind) * d_after[0, i]
+        d_table[0, 0] += total
+    else:
+        # Two by two; with an odd number of labels some sums are computed twice.
+        for x in range(0, n, 2):
+            x0 = min(x, n - 2)
+            for z in range(0, n, 2):
+                z0 = min(z, n - 2)
+                s, t, u, v = 0.0, 0.0, 0.0, 0.0
+                for i in range(d_own.shape[1]):
+                    s += d_own[x0, i] * after[z0, i] + own[x0, i] * d_after[z0, i]
+                    t += d_own[x0, i] * after[z0 + 1, i] + own[x0, i] * d_after[z0 + 1, i]
+                    u += d_own[x0 + 1, i] * after[z0, i] + own[x0 + 1, i] * d_after[z0, i]
+                    v += d_own[x0 + 1, i] * after[z0 + 1, i] + own[x0 + 1, i] * d_after[z0 + 1, i]
+                sums[x0, z0], sums[x0, z0 + 1], sums[x0 + 1, z0], sums[x0 + 1, z0 + 1] = s, t, u, v
+        for x in range(n):
+            for z in range(n):
+                d_table[x, z] += sums[x, z]
+
+
+@vector_kernel
+def _means_by_edge_vjp(kind, d_own, own, d_after, after, d_tables):
+    n = len(d_own)
+    for x in range(n):
+        for z in range(n):
+            for i in range(d_own.shape[1]):
+                d_tables[x, z, i] += (
+                    d_own[x, i] * probability(after[z, i], kind)
+                    + probability(own[x, i], kind) * d_after[z, i]
+                )
+
+
+@vector_kernel
+def _subtract_maxima(values, top):
+    for i in range(len(top)):
+        top[i] = values[0, i]
+    for x in range(1, len(values)):
+        for i in range(len(top)):
+            top[i] = max(top[i], values[x, i])
+    for x in range(len(values)):
+        for i in range(len(top)):
+            values[x, i] -= top[i]
+
+
+@vector_kernel
+def _softmax(values, n_sites, total):
+    """Replace values, whose exponentials must be finite and not all 0, by their softmax; pad with zeros."""
+    for i in range(len(total)):
+        total[i] = 0.0
+    for x in range(len(values)):
+        for i in range(len(total)):
+            values[x, i] = vector_exp(values[x, i])
+            total[i] += values[x, i]
+    for i in range(len(total)):
+        total[i] = 1.0 / total[i]
+    for i in range(n_sites, len(total)):
+        total[i] = 0.0
+    for x in range(len(values)):
+        for i in range(len(total)):
+            values[x, i] *= total[i]
+
+
+@vector_kernel
+def _softmax_vjp(mu, d_mu, mean, d_energies):
+    for i in range(len(mean)):
+        mean[i] = 0.0
+    for x in range(len(mu)):
+        for i in range(len(mean)):
+            mean[i] += mu[x, i] * d_mu[x, i]
+    for x in range(len(mu)):
+        for i in range(len(mean)):
+            d_energies[x, i] = mu[x, i] * (d_mu[x, i] - mean[i])
+
+
+@vector_kernel
+def _copy(values, out):
+    for x in range(len(out)):
+        for i in range(out.shape[1]):
+            out[x, i] = values[x, i]
+
+
+@vector_kernel
+def _add(values, out):
+    for x in range(len(out)):
+        for i in range(out.shape[1]):
+            out[x, i] += values[x, i]
+
+
+@kernel
+def _clear(values, first):
+    for x in range(len(values)):
+        for i in range(first, values.shape[1]):
+            values[x, i] = 0.0
+
+
+@kernel
+def _add_energies(kind, steps, flat, tables, arrays, line, parity, wanted, out):
+    """Add the means of tables under the neighbours in all wanted directions; `tables` are those of `flat`."""
+    for first in range(0, len(steps), 2):
+        across0, along0 = steps[first]
+        across1, along1 = steps[first + 1]
+        after0 = neighbours(arrays, line, parity, across0, along0)
+        before0 = neighbours(arrays, line, parity, -across0, -along0)
+        after1 = neighbours(arrays, line, parity, across1, along1)
+        before1 = neighbours(arrays, line, parity, -across1, -along1)
+        if flat.ndim == 5:
+            if wanted[first] or wanted[first + 1]:
+                t, u = tables[first], tables[first + 1]
+                t = t if wanted[first] else np.zeros_like(t)
+                u = u if wanted[first + 1] else np.zeros_like(u)
+                _add_means(kind, t, after0, before0, u, after1, before1, out)
+        else:
+            if wanted[first]:
+                own, other = tables_by_edge(tables, first, line, parity, across0, along0)
+                _add_means_by_edge(kind, own, other, after0, before0, out)
+            if wanted[first + 1]:
+                own, other = tables_by_edge(tables, first + 1, line, parity, across1, along1)
+                _add_means_by_edge(kind, own, other, after1, before1, out)
+
+
+@kernel
+def ascend(board, state, active):
+    """Update all sites of the active examples, colour after colour."""
+    wanted = np.ones(len(board.offsets), dtype=np.bool_)
+    for example in range(len(active)):
+        if active[example]:
+            n_lines, length, turned = line_sizes(board, example)
+            arrays = shifted_arrays_of(board, state, example)
+            tables = tables_of(board, board.tables, example)
+            steps = steps_of(board, turned)
+            mu, unary = arrays[1], array_of(board, board.unary, example)
+            scratch = np.empty(mu.shape[3])
+            for colour in range(len(board.offsets)):
+                for line in range(n_lines):
+                    for parity in range(2):
+                        if colour_of(len(steps), line, parity, turned) != colour:
+                            continue
+                        out, n_sites = mu[parity, 1 + line], count_sites(length, parity)
+                        _copy(unary[parity, 1 + line], out)
+                        _add_energies(
+                            board.kind, steps, board.tables, tables, arrays, line, parity, wanted, out
+                        )
+                        if board.kind is BINARY:
+                            logistic(out[0])
+                            _clear(out, n_sites)
+                        else:
+                            if not board.is_narrow:
+                                _subtract_maxima(out, scratch)
+                            _softmax(out, n_sites, scratch)
+
+
+@kernel
+def _directions_to(steps, line, parity, turned, later, wanted):
+    """Find the directions in which neighbours have a later colour, or an earlier one."""
+    colour = colour_of(len(steps), line, parity, turned)
+    for direction in range(len(wanted)):
+        across, along = steps[direction]
+        other = colour_of(len(steps), line + across, (parity + along) & 1, turned)
+        wanted[direction] = (other > colour) == later
+
+
+@kernel
+def _updates_vjp(board, after, active, d_state, d_energies, d_unary):
+    """Pull the adjoint of the updated state back to the energies of all updates, last colour first."""
+    wanted = np.empty(len(board.offsets), dtype=np.bool_)
+    for example in range(len(active)):
+        if active[example]:
+            n_lines, _, turned = line_sizes(board, example)
+            arrays = shifted_arrays_of(board, d_energies, example)
+            tables = tables_of(board, board.tables, example)
+            steps = steps_of(board, turned)
+            mu, d_mu = array_of(board, after, example), array_of(board, d_state, example)
+            d_theta = array_of(board, d_unary, example)
+            scratch = np.empty(mu.shape[3])
+            for colour in range(len(board.offsets) - 1, -1, -1):
+                for line in range(n_lines):
+                    for parity in range(2):
+                        if colour_of(len(steps), line, parity, turned) != colour:
+                            continue
+                        d_out = d_mu[parity, 1 + line]
+                        _directions_to(steps, line, parity, turned, True, wanted)
+                        _add_energies(
+                            ALL_LABELS, steps, board.tables, tables, arrays, line, parity, wanted, d_out
+                        )
+                        d_line = arrays[1][parity, 1 + line]
+                        if board.kind is BINARY:
+                            logistic_vjp(mu[parity, 1 + line, 0], d_out[0], d_line[0])
+                        else:
+                            _softmax_vjp(mu[parity, 1 + line], d_out, scratch, d_line)
+                        _add(d_line, d_theta[parity, 1 + line])
+
+
+@kernel
+def _inputs_vjp(board, active, d_energies, d_state):
+    """Pull the adjoint of energies back to the state before, which updates of earlier colours used."""
+    wanted = np.empty(len(board.offsets), dtype=np.bool_)
+    for example in range(len(active)):
+        if active[example]:
+            n_lines, length, turned = line_sizes(board, example)
+            arrays = shifted_arrays_of(board, d_energies, example)
+            tables = tables_of(board, board.tables, example)
+            steps = steps_of(board, turned)
+            d_mu = array_of(board, d_state, example)
+            for line in range(n_lines):
+                for parity in range(2):
+                    d_out = d_mu[parity, 1 + line]
+                    _clear(d_out, 0)
+                    _directions_to(steps, line, parity, turned, False, wanted)
+                    _add_energies(
+                        ALL_LABELS, steps, board.tables, tables, arrays, line, parity, wanted, d_out
+                    )
+                    _clear(d_out, count_sites(length, parity))
+
+
+@kernel
+def _tables_vjp(board, before, after, active, d_energies, d_tables):
+    """Add the derivatives with respect to tables; updates used what earlier colours had become."""
+    for example in range(len(active)):
+        if active[example]:
+            n_lines, _, turned = line_sizes(board, example)
+            old, new = shifted_arrays_of(board, before, example), shifted_arrays_of(board, after, example)
+            d_arrays = shifted_arrays_of(board, d_energies, example)
+            d_inside = tables_of(board, d_tables, example)
+            steps = steps_of(board, turned)
+            sums = np.empty((board.n_values, board.n_values))
+            for direction in range(len(board.offsets)):
+                across, along = steps[direction]
+                for line in range(n_lines):
+                    for parity in range(2):
+                        d_own = d_arrays[1][parity, 1 + line]
+                        d_other = neighbours(d_arrays, line, parity, across, along)
+                        colour = colour_of(len(steps), line, parity, turned)
+                        if colour_of(len(steps), line + across, (parity + along) & 1, turned) > colour:
+                            own = new[1][parity, 1 + line]
+                            other = neighbours(old, line, parity, across, along)
+                        else:
+                            own = old[1][parity, 1 + line]
+                            other = neighbours(new, line, parity, across, along)
+                        if d_tables.ndim == 5:
+                            _means_vjp(board.kind, d_own, own, d_other, other, sums, d_inside[direction, 0])
+                        else:
+                            d_table = d_inside[1][direction, parity, 1 + line]
+                            _means_by_edge_vjp(board.kind, d_own, own, d_other, other, d_table)
+
+
+def ascend_vjp(board, before, after, active, d_state, d_unary, d_tables, d_energies):
+    """Undo an iteration; adds to the adjoints of the potentials. `d_energies` is scratch memory of zeros."""
+    _updates_vjp(board, after, active, d_state, d_energies, d_unary)
+    _tables_vjp(board, before, after, active, d_energies, d_tables)
+    _inputs_vjp(board, active, d_energies, d_state)
+
+
+@kernel
+def changes(board, before, after):
+    """Find the largest change of a probability in each example."""
+    largest = np.zeros(len(board.shapes))
+    for example in range(len(largest)):
+        for i in range(board.start[example], board.start[example + 1]):
+            change = probability(after[i], board.kind) - probability(before[i], board.kind)
+            largest[example] = max(largest[example], abs(change))
+    return largest
