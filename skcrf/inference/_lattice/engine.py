@@ -81,7 +81,6 @@ class _Adjoint(NamedTuple):
     q: tuple
     effects: JointEffects | None
     d_q: np.ndarray
-    d_b_before: np.ndarray
     d_q_by_columns: tuple
     d_effect: np.ndarray | None
     rotated: np.ndarray | None
@@ -225,8 +224,6 @@ class LatticeEngine(MessageEngine):
             for direction in (ROWS, COLUMNS, FALLING):
                 update_effects(self.tiles, direction, after, active, effects)
         for direction in reversed(self.directions):
-            adjoint.d_q.fill(0.0)
-            adjoint.d_b_before.fill(0.0)
             sweep_vjp(self.tiles, direction, before, after, active, self.mode, d_state, adjoint, effects)
             if direction > COLUMNS:
                 update_effects(self.tiles, direction, before, active, effects)
@@ -276,7 +273,6 @@ class LatticeEngine(MessageEngine):
             tuple(full(part.shape, 0.0) for part in self.tiles.tables),
             *self._new_scratch(),
             empty(sizes.max()),
-            empty(sizes.max()),
             tuple(full(sizes[COLUMNS], 0.0) if has_diagonals else None for _ in self.directions),
             full(sizes[COLUMNS], 0.0) if has_diagonals else None,
             full(sizes[COLUMNS], 0.0) if has_diagonals else None,
@@ -285,6 +281,9 @@ class LatticeEngine(MessageEngine):
     def to_potentials(self, adjoint):
         d_unary = full(self.theta.unary.shape, 0.0)
         unpack_unary(self.tiles, adjoint.d_unary, d_unary)
+        if self.mode is not RATIO:  # so far, they are not those of logarithms
+            for d_tables, tables in zip(adjoint.d_tables, self.tiles.tables, strict=True):
+                np.multiply(d_tables, tables, out=d_tables)
         return Potentials(d_unary, self._unpack_tables(self.tiles, adjoint.d_tables))
 
     def expected_tables(self, state):
