@@ -22,11 +22,10 @@ from skcrf.inference._lattice.layout import (
     unpack_unary,
 )
 from skcrf.inference._lattice.message import MAX, RATIO, SUM, exponentiate
-from skcrf.inference._lattice.readout import expected_tables, marginals, marginals_vjp
+from skcrf.inference._lattice.readout import expected_tables, marginals, marginals_vjp, message_changes
 from skcrf.inference._lattice.sweep import (
     JointEffects,
     effects_vjp,
-    message_changes,
     sweep,
     sweep_vjp,
     update_effects,

@@ -17,7 +17,6 @@ from skcrf.inference._lattice.layout import (
     ROWS,
     Weights,
     array_of,
-    count_lines,
     messages_of,
     repeat_weights,
     repeated_weights,
@@ -47,7 +46,7 @@ from skcrf.inference._lattice.message import (
     update_there,
     work_in,
 )
-from skcrf.inference._lattice.vector import WIDTH, address
+from skcrf.inference._lattice.vector import WIDTH, address, load, store, transpose_vectors
 
 # Keeps the rows of a block off the same cache lines.
 _PADDING = 8
@@ -80,15 +79,20 @@ class JointEffects(NamedTuple):
     ones: np.ndarray
 
 
-@vector_kernel
+@kernel
 def _transpose_block(block, out):
     """Transpose a block of a tile: from (line, labels and lanes) to (lane, label, line)."""
-    n_lanes, n_values, _ = out.shape
-    lanes = (block.shape[1] - _PADDING) // n_values
-    for lane in range(n_lanes):
+    n_lanes, n_values, n_lines = out.shape
+    row = block.shape[1]
+    lanes = (row - _PADDING) // n_values
+    for first in range(0, len(block), WIDTH):
         for x in range(n_values):
-            for i in range(len(block)):
-                out[lane, x, i] = block[i, x * lanes + lane]
+            for lane in range(0, n_lanes - n_lanes % WIDTH, WIDTH):
+                at, to = first * row + x * lanes + lane, (lane * n_values + x) * n_lines + first
+                transpose_vectors(address(block), at, row, address(out), to, n_values * n_lines)
+            for lane in range(n_lanes - n_lanes % WIDTH, n_lanes):
+                for i in range(first, first + WIDTH):
+                    out[lane, x, i] = block[i, x * lanes + lane]
 
 
 @kernel
@@ -102,24 +106,44 @@ def cross(f, b, rho, unary, q):
         unary_t, rho_t = unary[t].reshape(positions, -1), repeated_weights(rho, t, lanes, n_values)
         for s in range(n_across):
             first = s * lanes_across
-            rows = block[: min(lanes_across, positions - first)]
-            joint(f_t, b_t, rho_t, unary_t, first, rows)
-            _transpose_block(rows, q[s, t * lanes : min((t + 1) * lanes, n_lines)])
+            n_rows = min(lanes_across, positions - first)
+            block[n_rows:] = 1.0
+            joint(f_t, b_t, rho_t, unary_t, first, block[:n_rows])
+            _transpose_block(block, q[s, t * lanes : min((t + 1) * lanes, n_lines)])
 
 
 @kernel
 def cross_vjp(d_q, rho, d_f, d_b):
     """Pull the adjoint of q back to the messages of the other of rows and columns; adds to theirs."""
-    n_tiles, _, n_values, lanes = d_f.shape
     n_across, n_lines, _, lanes_across = d_q.shape
+    block = np.empty(WIDTH * WIDTH)
     for s in range(n_across):
-        for i in range(min(lanes_across, d_f.shape[1] - s * lanes_across)):
-            for t in range(n_tiles):
-                for x in range(n_values):
-                    for lane in range(min(lanes, n_lines - t * lanes)):
-                        value = rho.by_lane[t * lanes + lane] * d_q[s, t * lanes + lane, x, i]
-                        d_f[t, s * lanes_across + i, x, lane] += value
-                        d_b[t, s * lanes_across + i, x, lane] += value
+        for i in range(0, min(lanes_across, d_f.shape[1] - s * lanes_across), WIDTH):
+            for line in range(0, n_lines - n_lines % WIDTH, WIDTH):
+                _cross_block_vjp(d_q, rho.by_lane, s, line, i, d_f, d_b, block)
+            for line in range(n_lines - n_lines % WIDTH, n_lines):
+                t, lane = line // d_f.shape[3], line % d_f.shape[3]
+                for p in range(s * lanes_across + i, min(s * lanes_across + i + WIDTH, d_f.shape[1])):
+                    for x in range(d_f.shape[2]):
+                        value = rho.by_lane[line] * d_q[s, line, x, p - s * lanes_across]
+                        d_f[t, p, x, lane] += value
+                        d_b[t, p, x, lane] += value
+
+
+@vector_kernel
+def _cross_block_vjp(d_q, rho, s, line, i, d_f, d_b, block):
+    """Do the same for a square block of lines and lanes."""
+    _, n_lines, n_values, lanes_across = d_q.shape
+    positions, lanes = d_f.shape[1], d_f.shape[3]
+    first, weight = s * lanes_across + i, load(address(rho), line)
+    for x in range(n_values):
+        at = ((s * n_lines + line) * n_values + x) * lanes_across + i
+        transpose_vectors(address(d_q), at, n_values * lanes_across, address(block), 0, WIDTH)
+        for p in range(min(WIDTH, positions - first)):
+            to = ((line // lanes * positions + first + p) * n_values + x) * lanes + line % lanes
+            value = weight * load(address(block), p * WIDTH)
+            store(load(address(d_f), to) + value, address(d_f), to)
+            store(load(address(d_b), to) + value, address(d_b), to)
 
 
 @vector_kernel
@@ -323,14 +347,12 @@ def _memory_for(f, tables, mode):
 
 @kernel
 def sweep_lines_vjp(arrays, tables, rho, mode, slope, width, d_arrays, d_tables, memory):
-    """Undo a sweep, last message first.
+    """Undo a sweep, last message first: sets the adjoint of q, and adds to those of the tables.
 
-    Replaces the adjoints of f and b after the sweep by those before it, which are 0 for f. Sets the adjoint
-    of q, and adds to those of the potentials.
+    Replaces the adjoints of f and b after the sweep by those before it, which are 0 for f.
     """
     n_tiles, positions, n_values, lanes = arrays.q.shape
-    size, n_labels = n_values * lanes, tables.shape[-1] if tables.ndim == 3 else tables.shape[-2]
-    is_shared = tables.ndim == 3
+    size, n_labels, is_shared = n_values * lanes, tables.shape[2], tables.ndim == 3
     work, kept = work_in(memory.work), work_in(memory.kept)
     # Adjoints of shared tables are sums by lane of a vector until the end.
     d_table = address(memory.sums) if is_shared else address(d_tables)
@@ -426,39 +448,3 @@ def sweep_vjp(tiles, direction, before, after, active, mode, d_state, adjoint, e
             else:
                 by_columns = array_of(tiles, adjoint.d_q_by_columns[direction], example, COLUMNS)
                 to_columns(tiles, direction, example, d_q, by_columns)
-
-
-@kernel
-def message_changes(tiles, before, after, active):
-    """Compute the largest relative change of a message, scaled to a maximum of 1, per active example."""
-    changes = np.zeros(len(active))
-    for example in range(len(active)):
-        if active[example]:
-            for direction in range(tiles.rho.shape[1]):
-                f_old, b_old = messages_of(tiles, before, example, direction)
-                f, b = messages_of(tiles, after, example, direction)
-                lines = count_lines(tiles, example, direction)
-                changes[example] = max(changes[example], _change(f_old, f, lines), _change(b_old, b, lines))
-    return changes
-
-
-@kernel
-def _change(old, new, lines):
-    largest = 0.0
-    n_tiles, positions, n_values, lanes = old.shape
-    for t in range(n_tiles):
-        for p in range(positions):
-            for lane in range(min(lanes, lines - t * lanes)):  # lanes without a line change too
-                top_old, top_new = 1.0, 1.0
-                if n_values > 1:
-                    top_old, top_new = 0.0, 0.0
-                for x in range(n_values):
-                    top_old = max(top_old, old[t, p, x, lane])
-                    top_new = max(top_new, new[t, p, x, lane])
-                if n_values == 1:  # the first label, which a ratio does not store
-                    largest = max(largest, abs(top_old - top_new) / max(top_old, top_new))
-                for x in range(n_values):
-                    a, b = old[t, p, x, lane] * top_new, new[t, p, x, lane] * top_old
-                    if a != b:
-                        largest = max(largest, abs(a - b) / max(a, b))
-    return largest

@@ -76,6 +76,13 @@ def store(vector, array, i):
     array[i : i + WIDTH] = vector
 
 
+def transpose_vectors(source, at, step, out, to, out_step):
+    """Transpose `WIDTH` vectors at an address that are `step` numbers apart, to another address."""
+    block = np.stack([source[at + i * step :][:WIDTH] for i in range(WIDTH)])
+    for i in range(WIDTH):
+        out[to + i * out_step :][:WIDTH] = block[:, i]
+
+
 def zeros_like(vector):
     """Make a vector of zeros."""
     return np.zeros_like(vector)
@@ -118,6 +125,11 @@ def _(context):
 @type_callable(store)
 def _(context):
     return lambda value, array, i: types.none
+
+
+@type_callable(transpose_vectors)
+def _(context):
+    return lambda source, at, step, out, to, out_step: types.none
 
 
 def _same_type(context):
@@ -195,6 +207,29 @@ def _(context, builder, signature, args):
 def _(context, builder, signature, args):
     place = _vector_at(context, builder, signature.args[1], *args[1:])
     builder.store(args[0], place, align=signature.args[1].dtype.bitwidth // 8)
+    return context.get_dummy_value()
+
+
+@lower_builtin(transpose_vectors, AddressType, *2 * [types.Integer], AddressType, *2 * [types.Integer])
+def _(context, builder, signature, args):
+    source, at, step, out, to, out_step = args
+    kind, number = signature.args[0], ir.IntType(64)
+    rows, align = [], kind.dtype.bitwidth // 8
+    for i in range(WIDTH):
+        place = builder.add(at, builder.mul(step, number(i)))
+        rows.append(builder.load(_vector_at(context, builder, kind, source, place), align=align))
+    for size in (WIDTH // 2**n for n in range(1, WIDTH.bit_length())):
+        # Swap the second half of each row with the first half of the row `size` further on, and so on.
+        low = [WIDTH + j - size if j & size else j for j in range(WIDTH)]
+        high = [WIDTH + j if j & size else j + size for j in range(WIDTH)]
+        low, high = (ir.Constant(ir.VectorType(ir.IntType(32), WIDTH), mask) for mask in (low, high))
+        for i in range(WIDTH):
+            if not i & size:
+                pair = rows[i], rows[i + size]
+                rows[i], rows[i + size] = (builder.shuffle_vector(*pair, mask) for mask in (low, high))
+    for i, row in enumerate(rows):
+        place = builder.add(to, builder.mul(out_step, number(i)))
+        builder.store(row, _vector_at(context, builder, kind, out, place), align=align)
     return context.get_dummy_value()
 
 
