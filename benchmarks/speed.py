@@ -182,21 +182,21 @@ def _ratio(a, b):
 
 def gradient_rows(settings):
     """Compare a truncated gradient with the forward pass alone."""
-    for k in settings.labels[:2]:
-        for rho in (1.0, 0.5, "auto"):
-            problem = lattice_problem(*settings.shape, k)
-            method = make_inference(rho, SHORT)
-            d_mu = np.random.default_rng(0).normal(size=problem.theta.unary.shape)
-            jobs = {
-                "forward": lambda method=method, problem=problem: method.forward(*problem) and None,
-                "both": lambda method=method, problem=problem, d_mu=d_mu: (
-                    method.backward(method.forward(*problem, tape=True), d_mu=d_mu) and None
-                ),
-            }
-            with workers(1):  # reuses memory, as in a fit
-                times = median_times(jobs, rounds_within(settings.budget / 2, jobs["both"], 9))
-            quantity = f"TRW, rho {rho}, {k} labels: forward and backward against forward"
-            yield at_most(quantity, times["both"] / times["forward"], 3)
+    for k, per_edge, rho in _cases(settings):
+        problem = lattice_problem(*settings.shape, k, per_edge=per_edge)
+        method = make_inference(rho, SHORT)
+        d_mu = np.random.default_rng(0).normal(size=problem.theta.unary.shape)
+        jobs = {
+            "forward": lambda method=method, problem=problem: method.forward(*problem) and None,
+            "both": lambda method=method, problem=problem, d_mu=d_mu: (
+                method.backward(method.forward(*problem, tape=True), d_mu=d_mu) and None
+            ),
+        }
+        with workers(1):  # reuses memory, as in a fit
+            times = median_times(jobs, rounds_within(settings.budget / 2, jobs["both"], 9))
+        tables = "one table per edge" if per_edge else "shared"
+        quantity = f"TRW, rho {rho}, {k} labels, {tables}: forward and backward against forward"
+        yield at_most(quantity, times["both"] / times["forward"], 3)
 
 
 def iteration_ratio(settings, one, other):

@@ -21,11 +21,10 @@ from skcrf.inference._lattice.layout import (
     unpack_unary,
 )
 from skcrf.inference._lattice.message import MAX, RATIO, SUM, exponentiate
-from skcrf.inference._lattice.readout import expected_tables, marginals, marginals_vjp
+from skcrf.inference._lattice.readout import expected_tables, marginals, marginals_vjp, message_changes
 from skcrf.inference._lattice.sweep import (
     JointEffects,
     effects_vjp,
-    message_changes,
     sweep,
     sweep_vjp,
     update_effects,
@@ -80,7 +79,6 @@ class _Adjoint(NamedTuple):
     q: tuple
     effects: JointEffects | None
     d_q: np.ndarray
-    d_b_before: np.ndarray
     d_q_by_columns: tuple
     d_effect: np.ndarray | None
     rotated: np.ndarray | None
@@ -224,8 +222,6 @@ class LatticeEngine(MessageEngine):
             for direction in (ROWS, COLUMNS, FALLING):
                 update_effects(self.tiles, direction, after, active, effects)
         for direction in reversed(self.directions):
-            adjoint.d_q.fill(0.0)
-            adjoint.d_b_before.fill(0.0)
             sweep_vjp(self.tiles, direction, before, after, active, self.mode, d_state, adjoint, effects)
             if direction > COLUMNS:
                 update_effects(self.tiles, direction, before, active, effects)
@@ -275,7 +271,6 @@ class LatticeEngine(MessageEngine):
             tuple(full(part.shape, 0.0) for part in self.tiles.tables),
             *self._new_scratch(),
             empty(sizes.max()),
-            empty(sizes.max()),
             tuple(full(sizes[COLUMNS], 0.0) if has_diagonals else None for _ in self.directions),
             full(sizes[COLUMNS], 0.0) if has_diagonals else None,
             full(sizes[COLUMNS], 0.0) if has_diagonals else None,
@@ -284,6 +279,9 @@ class LatticeEngine(MessageEngine):
     def to_potentials(self, adjoint):
         d_unary = full(self.theta.unary.shape, 0.0)
         unpack_unary(self.tiles, adjoint.d_unary, d_unary)
+        if self.mode is not RATIO:  # so far, they are not those of logarithms
+            for d_tables, tables in zip(adjoint.d_tables, self.tiles.tables, strict=True):
+                np.multiply(d_tables, tables, out=d_tables)
         return Potentials(d_unary, self._unpack_tables(self.tiles, adjoint.d_tables))
 
     def expected_tables(self, state):

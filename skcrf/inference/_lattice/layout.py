@@ -19,12 +19,13 @@ from typing import NamedTuple
 import numpy as np
 
 from skcrf._numerics import kernel
+from skcrf.inference._lattice.vector import LANES, WIDTH
 
 #: Directions: the lines of an array are rows, columns, falling diagonals or rising diagonals of the image.
 ROWS, COLUMNS, FALLING, RISING = range(4)
 
-# Lines per tile: many vectors long, while the positions of a line fit the cache. A ratio is one number only.
-_LANES, _LANES_OF_RATIOS = 64, 256
+# Lines per tile of ratios: many vectors long, while the positions of a line fit the cache.
+_LANES_OF_RATIOS = 256
 
 
 class Weights(NamedTuple):
@@ -85,12 +86,11 @@ class Tiles(NamedTuple):
 def dimensions(height, width, direction, n_values):
     """Compute the shape of an array: tiles, positions, numbers per message, lanes."""
     lines, positions = (height, width) if direction == ROWS else (width, height)
-    most = _LANES_OF_RATIOS if n_values == 1 else _LANES
-    n_tiles = (lines + most - 1) // most
+    if n_values > 1:
+        return (lines + LANES - 1) // LANES, positions, n_values, LANES
+    n_tiles = (lines + _LANES_OF_RATIOS - 1) // _LANES_OF_RATIOS
     lanes = (lines + n_tiles - 1) // n_tiles
-    if lanes > 4:
-        lanes = (lanes + 3) // 4 * 4
-    return n_tiles, positions, n_values, lanes
+    return n_tiles, positions, n_values, (lanes + WIDTH - 1) // WIDTH * WIDTH
 
 
 @kernel
@@ -185,6 +185,16 @@ def repeated_weights(rho, tile, lanes, n_values):
         for x in range(n_values):
             repeated[x] = by_lane
         by_lane = repeated.reshape(-1)
+    return Weights(rho.common, by_lane)
+
+
+@kernel
+def repeat_weights(rho, shape):
+    """Repeat the weights of all tiles for each number of a message: (tile, number and lane)."""
+    n_tiles, _, n_values, lanes = shape
+    by_lane = np.empty((n_tiles, n_values * lanes))
+    for t in range(n_tiles):
+        by_lane[t] = repeated_weights(rho, t, lanes, n_values).by_lane
     return Weights(rho.common, by_lane)
 
 

@@ -167,3 +167,39 @@ def expected_tables(tiles, direction, state, q, effects, out):
         rho, lines = weights_of(tiles, example, direction), count_lines(tiles, example, direction)
         slope, width = slope_of(direction), tiles.shapes[example, 1]
         _expect_tables(q_lines, f, b, tables, rho, tiles.n_labels, lines, slope, width, sums)
+
+
+@kernel
+def message_changes(tiles, before, after, active):
+    """Compute the largest relative change of a message, scaled to a maximum of 1, per active example."""
+    changes = np.zeros(len(active))
+    for example in range(len(active)):
+        if active[example]:
+            for direction in range(tiles.rho.shape[1]):
+                f_old, b_old = messages_of(tiles, before, example, direction)
+                f, b = messages_of(tiles, after, example, direction)
+                lines = count_lines(tiles, example, direction)
+                changes[example] = max(changes[example], _change(f_old, f, lines), _change(b_old, b, lines))
+    return changes
+
+
+@kernel
+def _change(old, new, lines):
+    largest = 0.0
+    n_tiles, positions, n_values, lanes = old.shape
+    for t in range(n_tiles):
+        for p in range(positions):
+            for lane in range(min(lanes, lines - t * lanes)):  # lanes without a line change too
+                top_old, top_new = 1.0, 1.0
+                if n_values > 1:
+                    top_old, top_new = 0.0, 0.0
+                for x in range(n_values):
+                    top_old = max(top_old, old[t, p, x, lane])
+                    top_new = max(top_new, new[t, p, x, lane])
+                if n_values == 1:  # the first label, which a ratio does not store
+                    largest = max(largest, abs(top_old - top_new) / max(top_old, top_new))
+                for x in range(n_values):
+                    a, b = old[t, p, x, lane] * top_new, new[t, p, x, lane] * top_old
+                    if a != b:
+                        largest = max(largest, abs(a - b) / max(a, b))
+    return largest

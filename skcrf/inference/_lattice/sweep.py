@@ -17,27 +17,36 @@ from skcrf.inference._lattice.layout import (
     ROWS,
     Weights,
     array_of,
-    count_lines,
     messages_of,
+    repeat_weights,
     repeated_weights,
     seam_line,
     set_seam,
     slope_of,
-    table_at,
     tables_of,
     transpose,
     weights_of,
 )
 from skcrf.inference._lattice.message import (
     RATIO,
+    OwnTables,
+    SharedTable,
     Site,
+    add_outer,
+    add_outers,
+    add_scaled,
     joint,
     joint_vjp,
+    keep,
     send,
     send_ratio,
     send_ratio_vjp,
     send_vjp,
+    update_back,
+    update_there,
+    work_in,
 )
+from skcrf.inference._lattice.vector import WIDTH, address, load, store, transpose_vectors
 
 # Keeps the rows of a block off the same cache lines.
 _PADDING = 8
@@ -70,15 +79,20 @@ class JointEffects(NamedTuple):
     ones: np.ndarray
 
 
-@vector_kernel
+@kernel
 def _transpose_block(block, out):
     """Transpose a block of a tile: from (line, labels and lanes) to (lane, label, line)."""
-    n_lanes, n_values, _ = out.shape
-    lanes = (block.shape[1] - _PADDING) // n_values
-    for lane in range(n_lanes):
+    n_lanes, n_values, n_lines = out.shape
+    row = block.shape[1]
+    lanes = (row - _PADDING) // n_values
+    for first in range(0, len(block), WIDTH):
         for x in range(n_values):
-            for i in range(len(block)):
-                out[lane, x, i] = block[i, x * lanes + lane]
+            for lane in range(0, n_lanes - n_lanes % WIDTH, WIDTH):
+                at, to = first * row + x * lanes + lane, (lane * n_values + x) * n_lines + first
+                transpose_vectors(address(block), at, row, address(out), to, n_values * n_lines)
+            for lane in range(n_lanes - n_lanes % WIDTH, n_lanes):
+                for i in range(first, first + WIDTH):
+                    out[lane, x, i] = block[i, x * lanes + lane]
 
 
 @kernel
@@ -92,24 +106,44 @@ def cross(f, b, rho, unary, q):
         unary_t, rho_t = unary[t].reshape(positions, -1), repeated_weights(rho, t, lanes, n_values)
         for s in range(n_across):
             first = s * lanes_across
-            rows = block[: min(lanes_across, positions - first)]
-            joint(f_t, b_t, rho_t, unary_t, first, rows)
-            _transpose_block(rows, q[s, t * lanes : min((t + 1) * lanes, n_lines)])
+            n_rows = min(lanes_across, positions - first)
+            block[n_rows:] = 1.0
+            joint(f_t, b_t, rho_t, unary_t, first, block[:n_rows])
+            _transpose_block(block, q[s, t * lanes : min((t + 1) * lanes, n_lines)])
 
 
 @kernel
 def cross_vjp(d_q, rho, d_f, d_b):
     """Pull the adjoint of q back to the messages of the other of rows and columns; adds to theirs."""
-    n_tiles, _, n_values, lanes = d_f.shape
     n_across, n_lines, _, lanes_across = d_q.shape
+    block = np.empty(WIDTH * WIDTH)
     for s in range(n_across):
-        for i in range(min(lanes_across, d_f.shape[1] - s * lanes_across)):
-            for t in range(n_tiles):
-                for x in range(n_values):
-                    for lane in range(min(lanes, n_lines - t * lanes)):
-                        value = rho.by_lane[t * lanes + lane] * d_q[s, t * lanes + lane, x, i]
-                        d_f[t, s * lanes_across + i, x, lane] += value
-                        d_b[t, s * lanes_across + i, x, lane] += value
+        for i in range(0, min(lanes_across, d_f.shape[1] - s * lanes_across), WIDTH):
+            for line in range(0, n_lines - n_lines % WIDTH, WIDTH):
+                _cross_block_vjp(d_q, rho.by_lane, s, line, i, d_f, d_b, block)
+            for line in range(n_lines - n_lines % WIDTH, n_lines):
+                t, lane = line // d_f.shape[3], line % d_f.shape[3]
+                for p in range(s * lanes_across + i, min(s * lanes_across + i + WIDTH, d_f.shape[1])):
+                    for x in range(d_f.shape[2]):
+                        value = rho.by_lane[line] * d_q[s, line, x, p - s * lanes_across]
+                        d_f[t, p, x, lane] += value
+                        d_b[t, p, x, lane] += value
+
+
+@vector_kernel
+def _cross_block_vjp(d_q, rho, s, line, i, d_f, d_b, block):
+    """Do the same for a square block of lines and lanes."""
+    _, n_lines, n_values, lanes_across = d_q.shape
+    positions, lanes = d_f.shape[1], d_f.shape[3]
+    first, weight = s * lanes_across + i, load(address(rho), line)
+    for x in range(n_values):
+        at = ((s * n_lines + line) * n_values + x) * lanes_across + i
+        transpose_vectors(address(d_q), at, n_values * lanes_across, address(block), 0, WIDTH)
+        for p in range(min(WIDTH, positions - first)):
+            to = ((line // lanes * positions + first + p) * n_values + x) * lanes + line % lanes
+            value = weight * load(address(block), p * WIDTH)
+            store(load(address(d_f), to) + value, address(d_f), to)
+            store(load(address(d_b), to) + value, address(d_b), to)
 
 
 @vector_kernel
@@ -254,7 +288,7 @@ def effects_vjp(tiles, direction, active, d_effect, d_state, scratch):
 
 
 class SweepArrays(NamedTuple):
-    """Arrays of a sweep, or their adjoints: q, the messages after it, and b before it."""
+    """Arrays of a sweep: q, the messages after it, and b before it."""
 
     q: np.ndarray
     f: np.ndarray
@@ -263,66 +297,106 @@ class SweepArrays(NamedTuple):
 
 
 @kernel
-def sweep_lines(q, f, b, tables, rho, mode, slope, width):
-    """Send messages along all lines to the end, then back."""
-    n_tiles, positions, n_values, lanes = q.shape
-    c, scratch = np.empty((n_values, lanes)), np.empty((n_values + 1, lanes))
-    for t in range(n_tiles):
-        rho_t = Weights(rho.common, rho.by_lane[t * lanes : (t + 1) * lanes])
-        for p in range(positions - 1):
-            table = table_at(tables, t, p, True)
-            if mode is RATIO:
-                site = Site(q[t, p, 0], f[t, p, 0], b[t, p, 0])
-                send_ratio(table, True, site, rho_t, f[t, p + 1, 0])
-            else:
-                send(table, True, mode, Site(q[t, p], f[t, p], b[t, p]), rho_t, c, scratch, f[t, p + 1])
-            if slope != 0:
-                set_seam(f[t, p + 1], t * lanes, seam_line(slope, width, p), 1.0)
-        for p in range(positions - 1, 0, -1):
-            table = table_at(tables, t, p - 1, False)
-            if mode is RATIO:
-                site = Site(q[t, p, 0], b[t, p, 0], f[t, p, 0])
-                send_ratio(table, False, site, rho_t, b[t, p - 1, 0])
-            else:
-                send(table, False, mode, Site(q[t, p], b[t, p], f[t, p]), rho_t, c, scratch, b[t, p - 1])
-            if slope != 0:
-                set_seam(b[t, p - 1], t * lanes, seam_line(slope, width, p - 1), 1.0)
+def _table_between(tables, tile, position, to_first):
+    """Find the table between a position and the next, for messages to the first of them or to the second."""
+    if tables.ndim == 3:
+        return SharedTable(address(tables[0] if to_first else tables[1]))
+    gap = tile * tables.shape[1] + min(position, tables.shape[1] - 1)
+    return OwnTables(address(tables), gap * tables.shape[2] * tables.shape[3] * tables.shape[4])
 
 
 @kernel
-def sweep_lines_vjp(arrays, tables, rho, mode, slope, width, d_arrays, d_tables):
-    """Undo a sweep, last message first; adds to the adjoints of q, of b before it and of the tables."""
-    q, f, b, b_before = arrays
-    d_q, d_f, d_b, d_b_before = d_arrays
+def sweep_lines(q, f, b, tables, rho, mode, slope, width, memory):
+    """Send messages along all lines to the end, then back; `memory` is of shape (4, numbers per message)."""
     n_tiles, positions, n_values, lanes = q.shape
-    work = np.empty((3 * n_values + 1, lanes))
-    for step in range(2 * n_tiles * (positions - 1)):
-        t, i = step // (2 * (positions - 1)), step % (2 * (positions - 1))
-        flip = i >= positions - 1
-        # First the way back, from its end at position 0, then the way there, from its end.
-        source = 2 * (positions - 1) - 1 - i if flip else i + 1
-        target = source + 1 if flip else source - 1
-        gap = min(source, target)
-        table, d_table = table_at(tables, t, gap, flip), table_at(d_tables, t, gap, flip)
-        message, d_message = (f[t, target], d_f[t, target]) if flip else (b[t, target], d_b[t, target])
-        # The message from the opposite neighbour, and the one from the target.
-        behind, ahead = (f[t, source], b_before[t, source]) if flip else (b[t, source], f[t, source])
-        d_behind, d_ahead = (
-            (d_f[t, source], d_b_before[t, source]) if flip else (d_b[t, source], d_f[t, source])
-        )
-        rho_t = Weights(rho.common, rho.by_lane[t * lanes : (t + 1) * lanes])
-        if slope != 0:
-            set_seam(d_message, t * lanes, seam_line(slope, width, gap), 0.0)
-        if mode is RATIO:
-            site, d_site = (
-                Site(q[t, source, 0], behind[0], ahead[0]),
-                Site(d_q[t, source, 0], d_behind[0], d_ahead[0]),
-            )
-            send_ratio_vjp(table, flip, site, rho_t, d_message[0], work, d_site, d_table)
-        else:
-            back = table_at(tables, t, gap, not flip)
-            site, d_site = Site(q[t, source], behind, ahead), Site(d_q[t, source], d_behind, d_ahead)
-            send_vjp(table, back, flip, site, rho_t, message, d_message, work, d_site, d_table)
+    size, work = n_values * lanes, work_in(memory)
+    there, back = Site(address(q), address(f), address(b)), Site(address(q), address(b), address(f))
+    for i in range(2 * n_tiles):
+        t, flip = i // 2, i % 2 == 0
+        site = there if flip else back
+        rho_t = Weights(rho.common, address(rho.by_lane[t]))
+        for n in range(positions - 1):
+            gap = n if flip else positions - 2 - n
+            first, table = (t * positions + gap) * size, _table_between(tables, t, gap, not flip)
+            at, to = (first, first + size) if flip else (first + size, first)
+            if mode is RATIO:
+                send_ratio(table, flip, site, at, rho_t, work, to)
+            else:
+                send(table, flip, mode, site, at, rho_t, work, to)
+            if slope != 0:
+                messages = f[t, gap + 1] if flip else b[t, gap]
+                set_seam(messages, t * lanes, seam_line(slope, width, gap), 1.0)
+
+
+class _Memory(NamedTuple):
+    """Memory for the derivative of a sweep: of one message, of all messages of a line, and of a table."""
+
+    work: np.ndarray
+    kept: np.ndarray
+    sums: np.ndarray
+
+
+@kernel
+def _memory_for(f, tables, mode):
+    _, positions, n_values, lanes = f.shape
+    is_shared = tables.ndim == 3
+    kept = 0 if is_shared or mode is RATIO else positions * n_values * lanes
+    n_sums = tables.shape[1] * tables.shape[2] * WIDTH if is_shared else 0
+    return _Memory(np.empty((4, n_values * lanes)), np.empty((4, kept)), np.zeros(n_sums))
+
+
+@kernel
+def sweep_lines_vjp(arrays, tables, rho, mode, slope, width, d_arrays, d_tables, memory):
+    """Undo a sweep, last message first: sets the adjoint of q, and adds to those of the tables.
+
+    Replaces the adjoints of f and b after the sweep by those before it, which are 0 for f.
+    """
+    n_tiles, positions, n_values, lanes = arrays.q.shape
+    size, n_labels, is_shared = n_values * lanes, tables.shape[2], tables.ndim == 3
+    work, kept = work_in(memory.work), work_in(memory.kept)
+    # Adjoints of shared tables are sums by lane of a vector until the end.
+    d_table = address(memory.sums) if is_shared else address(d_tables)
+    there = Site(address(arrays.q), address(arrays.f), address(arrays.b_before))
+    back = Site(address(arrays.q), address(arrays.b), address(arrays.f))
+    d_site = Site(address(d_arrays.q), address(d_arrays.f), address(d_arrays.b))
+    for i in range(2 * n_tiles):
+        t, flip = i // 2, i % 2 == 1
+        site, d_message = (there, d_site.f) if flip else (back, d_site.b)
+        rho_t = Weights(rho.common, address(rho.by_lane[t]))
+        if not flip:
+            d_arrays.q[t, 0] = 0.0
+        for n in range(positions - 1):
+            gap = positions - 2 - n if flip else n
+            first, table = (t * positions + gap) * size, _table_between(tables, t, gap, not flip)
+            at, to = (first, first + size) if flip else (first + size, first)
+            if slope != 0:
+                d_messages = d_arrays.f[t, gap + 1] if flip else d_arrays.b[t, gap]
+                set_seam(d_messages, t * lanes, seam_line(slope, width, gap), 0.0)
+            if mode is RATIO:
+                send_ratio_vjp(table, flip, site, at, rho_t, d_message, to, work, d_table)
+            else:
+                send_vjp(
+                    table, _table_between(tables, t, gap, flip), flip, site, at, rho_t, d_message, to, work
+                )
+                if is_shared:
+                    left, right = (work.c, work.d_sum) if flip else (work.d_sum, work.c)
+                    add_outer(n_labels, left, right, d_table)
+                elif flip:
+                    add_outers(n_labels, work, kept, gap * size, d_table, table.start)
+                else:
+                    keep(work, kept, gap * size)
+            if flip:
+                update_there(work, rho_t, d_site, at)
+            else:
+                update_back(work, rho_t, d_site, at)
+        if flip:
+            d_arrays.f[t] = 0.0
+            d_arrays.b[t, positions - 1] = 0.0
+    if is_shared:
+        for x in range(n_labels):
+            for z in range(n_labels):
+                at = (x * n_labels + z) * WIDTH
+                d_tables[0, x, z] += memory.sums[at : at + WIDTH].sum()
 
 
 @kernel
@@ -338,14 +412,15 @@ def sweep(tiles, direction, state, active, mode, q, effects):
             f, b = messages_of(tiles, state, example, direction)
             tables = tables_of(tiles, tiles.tables[direction], example, direction)
             rho, width = weights_of(tiles, example, direction), tiles.shapes[example, 1]
-            sweep_lines(q_lines, f, b, tables, rho, mode, slope_of(direction), width)
+            rho, memory = repeat_weights(rho, f.shape), np.empty((4, f.shape[2] * f.shape[3]))
+            sweep_lines(q_lines, f, b, tables, rho, mode, slope_of(direction), width, memory)
             if effects is not None and direction < RISING:
                 update_effect(tiles, direction, state, example, effects)
 
 
 @kernel
 def sweep_vjp(tiles, direction, before, after, active, mode, d_state, adjoint, effects):
-    """Undo the sweep of one direction; `d_q` and `d_b_before` must be zeros.
+    """Undo the sweep of one direction.
 
     Adds to the adjoints of the potentials. Without diagonals, adds the adjoint of q to the messages of the
     other direction too; with them, leaves it in `d_q_by_columns`.
@@ -359,64 +434,17 @@ def sweep_vjp(tiles, direction, before, after, active, mode, d_state, adjoint, e
             _, b_before = messages_of(tiles, before, example, direction)
             d_f, d_b = messages_of(tiles, d_state, example, direction)
             d_q = array_of(tiles, adjoint.d_q, example, direction)
-            d_b_before = array_of(tiles, adjoint.d_b_before, example, direction)
             tables = tables_of(tiles, tiles.tables[direction], example, direction)
             d_tables = tables_of(tiles, adjoint.d_tables[direction], example, direction)
             rho, width = weights_of(tiles, example, direction), tiles.shapes[example, 1]
-            arrays, d_arrays = SweepArrays(q, f, b, b_before), SweepArrays(d_q, d_f, d_b, d_b_before)
-            sweep_lines_vjp(arrays, tables, rho, mode, slope_of(direction), width, d_arrays, d_tables)
+            arrays, d_arrays = SweepArrays(q, f, b, b_before), Site(d_q, d_f, d_b)
+            rho, memory = repeat_weights(rho, f.shape), _memory_for(f, d_tables, mode)
+            sweep_lines_vjp(arrays, tables, rho, mode, slope_of(direction), width, d_arrays, d_tables, memory)
             d_unary = array_of(tiles, adjoint.d_unary[direction], example, direction)
-            _add_adjoints(
-                d_q.reshape(-1), d_b_before.reshape(-1), d_unary.reshape(-1), d_f.reshape(-1), d_b.reshape(-1)
-            )
+            add_scaled(1.0, d_q.reshape(-1), d_unary.reshape(-1))
             if effects is None:
                 d_f, d_b = messages_of(tiles, d_state, example, 1 - direction)
                 cross_vjp(d_q, weights_of(tiles, example, 1 - direction), d_f, d_b)
             else:
                 by_columns = array_of(tiles, adjoint.d_q_by_columns[direction], example, COLUMNS)
                 to_columns(tiles, direction, example, d_q, by_columns)
-
-
-@vector_kernel
-def _add_adjoints(d_q, d_b_before, d_unary, d_f, d_b):
-    """Add the adjoint of q to that of theta; of the messages before a sweep, only b entered it."""
-    for i in range(len(d_q)):
-        d_unary[i] += d_q[i]
-        d_f[i] = 0.0
-        d_b[i] = d_b_before[i]
-
-
-@kernel
-def message_changes(tiles, before, after, active):
-    """Compute the largest relative change of a message, scaled to a maximum of 1, per active example."""
-    changes = np.zeros(len(active))
-    for example in range(len(active)):
-        if active[example]:
-            for direction in range(tiles.rho.shape[1]):
-                f_old, b_old = messages_of(tiles, before, example, direction)
-                f, b = messages_of(tiles, after, example, direction)
-                lines = count_lines(tiles, example, direction)
-                changes[example] = max(changes[example], _change(f_old, f, lines), _change(b_old, b, lines))
-    return changes
-
-
-@kernel
-def _change(old, new, lines):
-    largest = 0.0
-    n_tiles, positions, n_values, lanes = old.shape
-    for t in range(n_tiles):
-        for p in range(positions):
-            for lane in range(min(lanes, lines - t * lanes)):  # lanes without a line change too
-                top_old, top_new = 1.0, 1.0
-                if n_values > 1:
-                    top_old, top_new = 0.0, 0.0
-                for x in range(n_values):
-                    top_old = max(top_old, old[t, p, x, lane])
-                    top_new = max(top_new, new[t, p, x, lane])
-                if n_values == 1:  # the first label, which a ratio does not store
-                    largest = max(largest, abs(top_old - top_new) / max(top_old, top_new))
-                for x in range(n_values):
-                    a, b = old[t, p, x, lane] * top_new, new[t, p, x, lane] * top_old
-                    if a != b:
-                        largest = max(largest, abs(a - b) / max(a, b))
-    return largest
