@@ -8,6 +8,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from skcrf.inference import TRWS, _engine, _fixed_point
 from skcrf.inference._lattice import engine as lattice_engine
+from skcrf.inference._lattice import mean_field as lattice_mean_field
 from skcrf.inference._pairwise.engine import PairwiseEngine
 from skcrf.inference.trw import EDGE_WEIGHTS
 
@@ -19,6 +20,8 @@ FIELDS = ("mu", "edge_mu", "log_z", "n_iter", "converged")
 
 #: Largest range of logarithms of which lattice engines multiply the exponentials.
 LARGEST_RANGE = lattice_engine._RANGE
+#: Largest range of potentials of which mean field on lattices exponentiates without subtracting maxima.
+LARGEST_MEAN_FIELD_RANGE = lattice_mean_field._RANGE
 
 
 # Choice of engines
@@ -38,6 +41,11 @@ def lattice_options(inference, graph, theta):
     """List the options of `LatticeEngine` for each example, None for examples that it does not support."""
     numbers = lattice_engine.LatticeEngine.options(inference._plan(graph), theta).tolist()
     return [lattice_engine.Options.decode(number) if number else None for number in numbers]
+
+
+def mean_field_options(graph, theta):
+    """Return the number of the options of `LatticeMeanField` for each example, 0 if it is not supported."""
+    return lattice_mean_field.LatticeMeanField.options(_engine.Plan(graph, None, 3, 0.0), theta)
 
 
 def are_lattices(graph):

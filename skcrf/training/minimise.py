@@ -15,7 +15,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from skcrf.gradients import Backprop
-from skcrf.inference import BP
+from skcrf.inference import TRW
 from skcrf.losses import LOSSES, UnivariateLogistic
 from skcrf.training.compatibility import optimizer_of_start
 
@@ -46,7 +46,7 @@ def start_from_independent(objective, fit_start):
     independent = objective.replace(
         model=objective.model.independent(),
         loss=UnivariateLogistic(),
-        inference=Backprop().wrap(BP(max_iter=0)),  # without messages, marginals are those of single sites
+        inference=Backprop().wrap(TRW(max_iter=0)),  # without messages, marginals are those of single sites
     )
     has_edges = any(batch.n_sites > batch.n_examples for batch in objective.batches)
     return fit_start(independent, w, "the model without edges") if has_edges else w

@@ -1,15 +1,20 @@
 """Mean field on lattices: two labels as one number, and potentials of any range."""
 
+import fields
 import numpy as np
 import pytest
-import zoo
-from engines import assert_close_beliefs, assert_close_gradients, both, cotangents
+from engines import (
+    LARGEST_MEAN_FIELD_RANGE,
+    assert_close_beliefs,
+    assert_close_gradients,
+    by_both_engines,
+    cotangents,
+    mean_field_options,
+)
 from numba import config
 
 from skcrf.graph import Potentials, lattice, pack
 from skcrf.inference import MeanField
-from skcrf.inference._engine import Plan
-from skcrf.inference._lattice.mean_field import _RANGE, LatticeMeanField
 
 SHAPES = [(1, 4), (3, 2), (4, 5)] if config.DISABLE_JIT else [(1, 4), (3, 2), (4, 5), (16, 15), (3, 40)]
 
@@ -30,14 +35,15 @@ def test_marginals_are_continuous_where_maxima_are_subtracted(connectivity, tied
     """`share` of the range is that of nodes."""
     rng = np.random.default_rng(seed)
     graph = lattice(3, 5, connectivity=connectivity, tied=tied)
-    theta = zoo.normal(graph, n_states, rng)
+    theta = fields.normal(graph, n_states, rng)
     unary = theta.unary / np.ptp(theta.unary, axis=1).max()
     tables = theta.tables / (connectivity * np.ptp(theta.tables, axis=(1, 2)).max())
-    inference, plan = MeanField(max_iter=3), Plan(graph, None, 3, 0.0)
+    inference = MeanField(max_iter=3)
     sides, options = [], []
     for factor in (1 - 1e-12, 1 + 1e-12):
-        moved = Potentials(factor * share * _RANGE * unary, factor * (1 - share) * _RANGE * tables)
-        options.append(LatticeMeanField.options(plan, moved)[0])
+        scale = factor * LARGEST_MEAN_FIELD_RANGE
+        moved = Potentials(scale * share * unary, scale * (1 - share) * tables)
+        options.append(mean_field_options(graph, moved)[0])
         sides.append(inference.forward(graph, moved, edges=True, tape=True))
     assert options[0] != options[1]
     assert_close_beliefs(*sides, atol=1e-8, rtol=1e-10)
@@ -53,9 +59,9 @@ def test_marginals_are_continuous_where_maxima_are_subtracted(connectivity, tied
 def test_large_potentials_give_the_marginals_of_the_plain_engine(connectivity, tied, n_states, size, seed):
     rng = np.random.default_rng(seed)
     graph = lattices(connectivity, tied)
-    theta = zoo.normal(graph, n_states, rng)
+    theta = fields.normal(graph, n_states, rng)
     theta = Potentials(size * theta.unary, theta.tables)
-    fast, plain = both(MeanField(max_iter=3), graph, theta, tape=True)
+    fast, plain = by_both_engines(MeanField(max_iter=3), graph, theta, tape=True)
     assert_close_beliefs(fast, plain)
     likely = plain.mu > 1e-200
     np.testing.assert_allclose(fast.mu[likely], plain.mu[likely], rtol=1e-9)  # small ones have all digits
@@ -70,7 +76,7 @@ def test_large_potentials_give_the_marginals_of_the_plain_engine(connectivity, t
 def test_forbidden_labels_have_probability_zero(connectivity, tied, n_states, seed):
     rng = np.random.default_rng(seed)
     graph = lattices(connectivity, tied)
-    theta = zoo.forbidden_unary(graph, n_states, rng)
+    theta = fields.forbidden_unary(graph, n_states, rng)
     for max_iter in (0, 3):
         mu = MeanField(max_iter=max_iter).forward(graph, theta).mu
         assert (mu[np.isneginf(theta.unary)] == 0).all()
@@ -83,12 +89,12 @@ def test_forbidden_labels_have_probability_zero(connectivity, tied, n_states, se
 def test_bits_do_not_depend_on_the_batch(connectivity, tied, n_states, seed):
     rng = np.random.default_rng(seed)
     graph = lattices(connectivity, tied)
-    theta = zoo.normal(graph, n_states, rng)
+    theta = fields.normal(graph, n_states, rng)
     theta.unary[graph.node_example == 1] *= 1e4
     theta.unary[0, 0] = -np.inf
     inference = MeanField(max_iter=4)
     whole = inference.forward(graph, theta, edges=True, tape=True)
-    alone = [inference.forward(*one, edges=True, tape=True) for one in zoo.split(graph, theta)]
+    alone = [inference.forward(*one, edges=True, tape=True) for one in fields.split(graph, theta)]
     for field in ("mu", "edge_mu", "log_z"):
         parts = [getattr(one, field) for one in alone]
         np.testing.assert_array_equal(getattr(whole, field), np.concatenate(parts))
