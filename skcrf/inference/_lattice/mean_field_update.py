@@ -65,7 +65,7 @@ def _add_means_by_edge(kind, t_after, t_before, after, before, out):
 
 
 @reduction_kernel
-def _means_vjp(kind, d_own, own, d_after, after, sums, d_table):
+def _means_vjp(kind, d_own, own, d_after, after, d_table):
     """Add the derivative of the means at both ends of edges with respect to their table.
 
     `own` and `after` are what the updates of the neighbours used.
@@ -79,6 +79,7 @@ def _means_vjp(kind, d_own, own, d_after, after, sums, d_table):
         d_table[0, 0] += total
     else:
         # Two by two; with an odd number of labels some sums are computed twice.
+        sums = np.empty((n, n))
         for x in range(0, n, 2):
             x0 = min(x, n - 2)
             for z in range(0, n, 2):
@@ -195,9 +196,13 @@ def _add_energies(kind, steps, flat, tables, arrays, line, parity, wanted, out):
                 _add_means_by_edge(kind, own, other, after1, before1, out)
 
 
+# Colours follow each other at a distance of one line, so that lines are still in the cache: the neighbours of a
+# line have been updated if their colour is earlier, and not if it is later.
+
+
 @kernel
 def ascend(board, state, active):
-    """Update all sites of the active examples, colour after colour."""
+    """Update all sites of the active examples, in the order of their colours."""
     wanted = np.ones(len(board.offsets), dtype=np.bool_)
     for example in range(len(active)):
         if active[example]:
@@ -207,8 +212,9 @@ def ascend(board, state, active):
             steps = steps_of(board, turned)
             mu, unary = arrays[1], array_of(board, board.unary, example)
             scratch = np.empty(mu.shape[3])
-            for colour in range(len(board.offsets)):
-                for line in range(n_lines):
+            for front in range(n_lines + len(steps) - 1):
+                for colour in range(max(0, front - n_lines + 1), min(front + 1, len(steps))):
+                    line = front - colour
                     for parity in range(2):
                         if colour_of(len(steps), line, parity, turned) != colour:
                             continue
@@ -237,94 +243,66 @@ def _directions_to(steps, line, parity, turned, later, wanted):
 
 
 @kernel
-def _updates_vjp(board, after, active, d_state, d_energies, d_unary):
-    """Pull the adjoint of the updated state back to the energies of all updates, last colour first."""
-    wanted = np.empty(len(board.offsets), dtype=np.bool_)
-    for example in range(len(active)):
-        if active[example]:
-            n_lines, _, turned = line_sizes(board, example)
-            arrays = shifted_arrays_of(board, d_energies, example)
-            tables = tables_of(board, board.tables, example)
-            steps = steps_of(board, turned)
-            mu, d_mu = array_of(board, after, example), array_of(board, d_state, example)
-            d_theta = array_of(board, d_unary, example)
-            scratch = np.empty(mu.shape[3])
-            for colour in range(len(board.offsets) - 1, -1, -1):
-                for line in range(n_lines):
-                    for parity in range(2):
-                        if colour_of(len(steps), line, parity, turned) != colour:
-                            continue
-                        d_out = d_mu[parity, 1 + line]
-                        _directions_to(steps, line, parity, turned, True, wanted)
-                        _add_energies(
-                            ALL_LABELS, steps, board.tables, tables, arrays, line, parity, wanted, d_out
-                        )
-                        d_line = arrays[1][parity, 1 + line]
-                        if board.kind is BINARY:
-                            logistic_vjp(mu[parity, 1 + line, 0], d_out[0], d_line[0])
-                        else:
-                            _softmax_vjp(mu[parity, 1 + line], d_out, scratch, d_line)
-                        _add(d_line, d_theta[parity, 1 + line])
+def _tables_vjp(kind, steps, turned, old, new, d_arrays, line, parity, flat, d_tables):
+    """Add the derivatives with respect to the tables of edges whose first ends are in a line.
+
+    Updates used the new values of earlier colours and the old ones of others. `d_tables` are those of `flat`.
+    """
+    colour, own_new, own_old = colour_of(len(steps), line, parity, turned), new[1], old[1]
+    d_own = d_arrays[1][parity, 1 + line]
+    for direction in range(len(steps)):
+        across, along = steps[direction]
+        d_other = neighbours(d_arrays, line, parity, across, along)
+        if colour_of(len(steps), line + across, (parity + along) & 1, turned) > colour:
+            own, other = own_new[parity, 1 + line], neighbours(old, line, parity, across, along)
+        else:
+            own, other = own_old[parity, 1 + line], neighbours(new, line, parity, across, along)
+        if flat.ndim == 5:
+            _means_vjp(kind, d_own, own, d_other, other, d_tables[direction, 0])
+        else:
+            _means_by_edge_vjp(kind, d_own, own, d_other, other, d_tables[1][direction, parity, 1 + line])
 
 
 @kernel
-def _inputs_vjp(board, active, d_energies, d_state):
-    """Pull the adjoint of energies back to the state before, which updates of earlier colours used."""
-    wanted = np.empty(len(board.offsets), dtype=np.bool_)
-    for example in range(len(active)):
-        if active[example]:
-            n_lines, length, turned = line_sizes(board, example)
-            arrays = shifted_arrays_of(board, d_energies, example)
-            tables = tables_of(board, board.tables, example)
-            steps = steps_of(board, turned)
-            d_mu = array_of(board, d_state, example)
-            for line in range(n_lines):
-                for parity in range(2):
-                    d_out = d_mu[parity, 1 + line]
-                    _clear(d_out, 0)
-                    _directions_to(steps, line, parity, turned, False, wanted)
-                    _add_energies(
-                        ALL_LABELS, steps, board.tables, tables, arrays, line, parity, wanted, d_out
-                    )
-                    _clear(d_out, count_sites(length, parity))
+def _undo(board, example, before, after, d_state, d_unary, d_tables, d_energies):
+    """Undo an iteration of one example: the last colour first, and then the inputs of all colours."""
+    n_lines, length, turned = line_sizes(board, example)
+    old, new = shifted_arrays_of(board, before, example), shifted_arrays_of(board, after, example)
+    arrays, steps = shifted_arrays_of(board, d_energies, example), steps_of(board, turned)
+    tables, d_inside = tables_of(board, board.tables, example), tables_of(board, d_tables, example)
+    d_mu, d_theta = array_of(board, d_state, example), array_of(board, d_unary, example)
+    wanted, scratch = np.empty(len(steps), dtype=np.bool_), np.empty(d_mu.shape[3])
+    for front in range(n_lines + len(steps)):
+        for distance in range(max(0, front - n_lines + 1), min(front + 1, len(steps))):
+            line = front - distance
+            for parity in range(2):
+                if colour_of(len(steps), line, parity, turned) != len(steps) - 1 - distance:
+                    continue
+                d_out, d_line = d_mu[parity, 1 + line], arrays[1][parity, 1 + line]
+                _directions_to(steps, line, parity, turned, True, wanted)
+                _add_energies(ALL_LABELS, steps, board.tables, tables, arrays, line, parity, wanted, d_out)
+                if board.kind is BINARY:
+                    logistic_vjp(new[1][parity, 1 + line, 0], d_out[0], d_line[0])
+                else:
+                    _softmax_vjp(new[1][parity, 1 + line], d_out, scratch, d_line)
+        line = front - len(steps)
+        for parity in range(2 if line >= 0 else 0):
+            d_out = d_mu[parity, 1 + line]
+            _clear(d_out, 0)
+            # The values before were used by the updates of earlier colours.
+            _directions_to(steps, line, parity, turned, False, wanted)
+            _add_energies(ALL_LABELS, steps, board.tables, tables, arrays, line, parity, wanted, d_out)
+            _clear(d_out, count_sites(length, parity))
+            _add(arrays[1][parity, 1 + line], d_theta[parity, 1 + line])
+            _tables_vjp(board.kind, steps, turned, old, new, arrays, line, parity, d_tables, d_inside)
 
 
 @kernel
-def _tables_vjp(board, before, after, active, d_energies, d_tables):
-    """Add the derivatives with respect to tables; updates used what earlier colours had become."""
-    for example in range(len(active)):
-        if active[example]:
-            n_lines, _, turned = line_sizes(board, example)
-            old, new = shifted_arrays_of(board, before, example), shifted_arrays_of(board, after, example)
-            d_arrays = shifted_arrays_of(board, d_energies, example)
-            d_inside = tables_of(board, d_tables, example)
-            steps = steps_of(board, turned)
-            sums = np.empty((board.n_values, board.n_values))
-            for direction in range(len(board.offsets)):
-                across, along = steps[direction]
-                for line in range(n_lines):
-                    for parity in range(2):
-                        d_own = d_arrays[1][parity, 1 + line]
-                        d_other = neighbours(d_arrays, line, parity, across, along)
-                        colour = colour_of(len(steps), line, parity, turned)
-                        if colour_of(len(steps), line + across, (parity + along) & 1, turned) > colour:
-                            own = new[1][parity, 1 + line]
-                            other = neighbours(old, line, parity, across, along)
-                        else:
-                            own = old[1][parity, 1 + line]
-                            other = neighbours(new, line, parity, across, along)
-                        if d_tables.ndim == 5:
-                            _means_vjp(board.kind, d_own, own, d_other, other, sums, d_inside[direction, 0])
-                        else:
-                            d_table = d_inside[1][direction, parity, 1 + line]
-                            _means_by_edge_vjp(board.kind, d_own, own, d_other, other, d_table)
-
-
 def ascend_vjp(board, before, after, active, d_state, d_unary, d_tables, d_energies):
     """Undo an iteration; adds to the adjoints of the potentials. `d_energies` is scratch memory of zeros."""
-    _updates_vjp(board, after, active, d_state, d_energies, d_unary)
-    _tables_vjp(board, before, after, active, d_energies, d_tables)
-    _inputs_vjp(board, active, d_energies, d_state)
+    for example in range(len(active)):
+        if active[example]:
+            _undo(board, example, before, after, d_state, d_unary, d_tables, d_energies)
 
 
 @kernel
