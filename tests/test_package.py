@@ -100,8 +100,8 @@ def _prints(tree):
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_modules_import_required_dependencies_and_print_only_if_verbose(path):
     tree = ast.parse(path.read_text())
-    # scikit-learn requires threadpoolctl
-    allowed = {*sys.stdlib_module_names, *REQUIRED.values(), "skcrf", "threadpoolctl"}
+    # scikit-learn requires threadpoolctl, and numba llvmlite
+    allowed = {*sys.stdlib_module_names, *REQUIRED.values(), "skcrf", "threadpoolctl", "llvmlite"}
     imported = set()
     for node in tree.body:  # optional dependencies are imported inside functions
         if isinstance(node, ast.Import):

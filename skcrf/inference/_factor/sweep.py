@@ -36,6 +36,7 @@ from skcrf.inference._pairwise.hubs import (
     hub_cavity,
     hub_cavity_vjp,
     remove_message,
+    restore_messages,
     shift_adjoint,
     spread_adjoints,
     total_messages,
@@ -179,6 +180,28 @@ def _sum_message(updates, p, base, sources, exp_tables, exp_table, scaled, work,
 
 
 @vector_kernel
+def _source_cavities(sources, base, stop, unary, weights, messages, hubs, totals, out, belief):
+    """Compute the cavities of some sources of messages; overwrites `belief`."""
+    for s in range(base, stop):
+        row = s - base
+        node, first, end, own = sources[s, NODE], sources[s, FIRST], sources[s, END], sources[s, OWN]
+        is_hub = False
+        if hubs is not None:
+            is_hub = end - first > MAX_DIRECT
+            if is_hub:
+                hub_cavity(totals, hubs.at[first], weights[own], messages, own, out, row)
+        if not is_hub:
+            cavity(unary, weights, messages, node, first, end, own, out, row)
+        if sources[s, OPERATION] == SUM_OF_BEST:
+            if hubs is not None:
+                if is_hub:
+                    hub_cavity(totals, hubs.at[first], 1.0, messages, -1, belief, 0)
+            if not is_hub:
+                cavity(unary, weights, messages, node, first, end, -1, belief, 0)
+            restrict_to_best(belief, out, row)
+
+
+@vector_kernel
 def sweep(schedule, graph, theta, hubs, damping, measure, messages, active):
     """Send every message of the active examples once, block by block.
 
@@ -189,6 +212,8 @@ def sweep(schedule, graph, theta, hubs, damping, measure, messages, active):
     n_states, any_sum = unary.shape[1], len(exp_tables) > 0
     if hubs is not None:
         hub_at, totals = hubs.at, total_messages(hubs, graph.incident_ptr, unary, weights, messages)
+    else:
+        totals = None
     cavities, scaled = np.ones((sizes[0] + 3, n_states)), np.ones((sizes[0] + 3, n_states))
     new, belief, work = np.ones((BLOCK_SIZE + 3, n_states)), np.empty((1, n_states)), np.empty(sizes[1])
     cavities_flat, scaled_flat, new_flat = cavities.reshape(-1), scaled.reshape(-1), new.reshape(-1)
@@ -200,23 +225,7 @@ def sweep(schedule, graph, theta, hubs, damping, measure, messages, active):
         for block in range(example_ptr[example], example_ptr[example + 1]):
             start, n_sent = block_ptr[block], block_ptr[block + 1] - block_ptr[block]
             base, stop = updates[start, FIRST_SOURCE], updates[start + n_sent - 1, END_SOURCE]
-            for s in range(base, stop):
-                row = s - base
-                node, first, end, own = sources[s, NODE], sources[s, FIRST], sources[s, END], sources[s, OWN]
-                is_hub = False
-                if hubs is not None:
-                    is_hub = end - first > MAX_DIRECT
-                    if is_hub:
-                        hub_cavity(totals, hub_at[first], weights[own], messages, own, cavities, row)
-                if not is_hub:
-                    cavity(unary, weights, messages, node, first, end, own, cavities, row)
-                if sources[s, OPERATION] == SUM_OF_BEST:
-                    if hubs is not None:
-                        if is_hub:
-                            hub_cavity(totals, hub_at[first], 1.0, messages, -1, belief, 0)
-                    if not is_hub:
-                        cavity(unary, weights, messages, node, first, end, -1, belief, 0)
-                    restrict_to_best(belief, cavities, row)
+            _source_cavities(sources, base, stop, unary, weights, messages, hubs, totals, cavities, belief)
             if any_sum:
                 exponentials(cavities_flat, padded_size(stop - base, n_states), scaled_flat)
                 for at in range(n_sent):
@@ -256,36 +265,23 @@ def sweep_vjp(schedule, graph, theta, hubs, damping, before, messages, active, d
     if hubs is not None:
         hub_at, totals = hubs.at, total_messages(hubs, graph.incident_ptr, unary, weights, messages)
         d_totals = np.zeros((len(hubs.node), n_states))  # as on pairwise graphs
+    else:
+        totals = None
     rows = np.ones((3, sizes[0] + 3, n_states))
     cavities, scaled, d_cavities = rows[0], rows[1], rows[2]
     cavities_flat, scaled_flat = cavities.reshape(-1), scaled.reshape(-1)
-    work, d_work = np.empty(sizes[1]), np.empty(sizes[1])
+    work, d_work, belief = np.empty(sizes[1]), np.empty(sizes[1]), np.empty((1, n_states))
     for example in range(len(active)):
         if not active[example]:
             continue
         for block in range(example_ptr[example + 1] - 1, example_ptr[example] - 1, -1):
             start, n_sent = block_ptr[block], block_ptr[block + 1] - block_ptr[block]
             base, stop = updates[start, FIRST_SOURCE], updates[start + n_sent - 1, END_SOURCE]
-            for at in range(n_sent):
-                position = updates[start + at, POSITION]
-                if hubs is not None:
-                    if hub_at[position] >= 0:
-                        remove_message(totals, hub_at[position], weights[position], messages, position)
-                        add_message(totals, hub_at[position], weights[position], before, position)
-                for x in range(n_states):
-                    messages[position, x] = before[position, x]
-            for s in range(base, stop):
-                row = s - base
-                node, first, end, own = sources[s, NODE], sources[s, FIRST], sources[s, END], sources[s, OWN]
-                is_hub = False
-                if hubs is not None:
-                    is_hub = end - first > MAX_DIRECT
-                    if is_hub:
-                        hub_cavity(totals, hub_at[first], weights[own], messages, own, cavities, row)
-                if not is_hub:
-                    cavity(unary, weights, messages, node, first, end, own, cavities, row)
-                for x in range(n_states):
-                    d_cavities[row, x] = 0.0
+            restore_messages(
+                hubs, totals, weights, updates[start : start + n_sent, POSITION], before, messages
+            )
+            _source_cavities(sources, base, stop, unary, weights, messages, hubs, totals, cavities, belief)
+            d_cavities[: stop - base] = 0.0
             exponentials(cavities_flat, padded_size(stop - base, n_states), scaled_flat)
             # Last first also within a block: a message may depend on the old value of a later one.
             for p in range(start + n_sent - 1, start - 1, -1):

@@ -196,8 +196,8 @@ def _add_energies(kind, steps, flat, tables, arrays, line, parity, wanted, out):
                 _add_means_by_edge(kind, own, other, after1, before1, out)
 
 
-# Colours follow each other at a distance of one line, so that lines are still in the cache: the neighbours of a
-# line have been updated if their colour is earlier, and not if it is later.
+# Colours follow each other at a distance of one line, so that lines are still in the cache: the neighbours of
+# a line have been updated if their colour is earlier, and not if it is later.
 
 
 @kernel

@@ -116,6 +116,19 @@ def total_messages(hubs, incident_ptr, unary, weights, messages):
     return totals
 
 
+@kernel
+def restore_messages(hubs, totals, weights, positions, before, messages):
+    """Replace messages by those before a sweep, also in the totals of hubs; `hubs` may be None."""
+    for position in positions:
+        if hubs is not None:
+            hub = hubs.at[position]
+            if hub >= 0:
+                remove_message(totals, hub, weights[position], messages, position)
+                add_message(totals, hub, weights[position], before, position)
+        for x in range(messages.shape[1]):
+            messages[position, x] = before[position, x]
+
+
 @inlined_kernel
 def hub_product(totals, hub, weight, messages, own, out, at):
     """Compute the logarithm of the product at a hub without the message `own` of this weight; -1 for none."""

@@ -13,6 +13,7 @@ from skcrf.inference._pairwise.hubs import (
     hub_cavity,
     hub_cavity_vjp,
     remove_message,
+    restore_messages,
     shift_adjoint,
     spread_adjoints,
     total_messages,
@@ -174,6 +175,21 @@ def padded_size(n_rows, n_states):
 
 
 @vector_kernel
+def _block_cavities(updates, start, n_sent, unary, weights, messages, hubs, totals, out):
+    """Compute the cavities of the messages of a block."""
+    for at in range(n_sent):
+        p = start + at
+        node, first, end, own = updates[p, NODE], updates[p, FIRST], updates[p, END], updates[p, OWN]
+        is_hub = False
+        if hubs is not None:
+            is_hub = end - first > MAX_DIRECT
+            if is_hub:
+                hub_cavity(totals, hubs.at[first], weights[own], messages, own, out, at)
+        if not is_hub:
+            cavity(unary, weights, messages, node, first, end, own, out, at)
+
+
+@vector_kernel
 def sweep(schedule, graph, theta, hubs, damping, maximise, measure, messages, active):
     """Send every message of the active examples once, block by block; `hubs` is of `hubs_of`.
 
@@ -185,6 +201,8 @@ def sweep(schedule, graph, theta, hubs, damping, maximise, measure, messages, ac
     edge_table, n_states = graph.edge_table, unary.shape[1]
     if hubs is not None:
         hub_at, totals = hubs.at, total_messages(hubs, graph.incident_ptr, unary, weights, messages)
+    else:
+        totals = None
     rows = np.ones((3, BLOCK_SIZE + 3, n_states))
     cavities, scaled, new = rows[0], rows[1], rows[2]
     cavities_flat, scaled_flat, new_flat = cavities.reshape(-1), scaled.reshape(-1), new.reshape(-1)
@@ -196,16 +214,7 @@ def sweep(schedule, graph, theta, hubs, damping, maximise, measure, messages, ac
         largest = 0.0
         for block in range(example_ptr[example], example_ptr[example + 1]):
             start, n_sent = block_ptr[block], block_ptr[block + 1] - block_ptr[block]
-            for at in range(n_sent):
-                p = start + at
-                node, first, end, own = updates[p, NODE], updates[p, FIRST], updates[p, END], updates[p, OWN]
-                is_hub = False
-                if hubs is not None:
-                    is_hub = end - first > MAX_DIRECT
-                    if is_hub:
-                        hub_cavity(totals, hub_at[first], weights[own], messages, own, cavities, at)
-                if not is_hub:
-                    cavity(unary, weights, messages, node, first, end, own, cavities, at)
+            _block_cavities(updates, start, n_sent, unary, weights, messages, hubs, totals, cavities)
             if not maximise:
                 exponentials(cavities_flat, padded_size(n_sent, n_states), scaled_flat)
                 for at in range(n_sent):
@@ -240,6 +249,8 @@ def sweep_vjp(schedule, graph, theta, hubs, damping, before, messages, active, d
         hub_at, totals = hubs.at, total_messages(hubs, graph.incident_ptr, unary, weights, messages)
         # Derivatives of the totals, which those of the messages to a hub lack until they are used.
         d_totals = np.zeros((len(hubs.node), n_states))
+    else:
+        totals = None
     rows = np.ones((5, BLOCK_SIZE + 3, n_states))
     cavities, scaled, sums, d_new, d_cavity = rows[0], rows[1], rows[2], rows[3], rows[4]
     cavities_flat, scaled_flat = cavities.reshape(-1), scaled.reshape(-1)
@@ -249,24 +260,10 @@ def sweep_vjp(schedule, graph, theta, hubs, damping, before, messages, active, d
             continue
         for block in range(example_ptr[example + 1] - 1, example_ptr[example] - 1, -1):
             start, n_sent = block_ptr[block], block_ptr[block + 1] - block_ptr[block]
-            for at in range(n_sent):
-                position = updates[start + at, POSITION]
-                if hubs is not None:
-                    if hub_at[position] >= 0:
-                        remove_message(totals, hub_at[position], weights[position], messages, position)
-                        add_message(totals, hub_at[position], weights[position], before, position)
-                for x in range(n_states):
-                    messages[position, x] = before[position, x]
-            for at in range(n_sent):
-                p = start + at
-                node, first, end, own = updates[p, NODE], updates[p, FIRST], updates[p, END], updates[p, OWN]
-                is_hub = False
-                if hubs is not None:
-                    is_hub = end - first > MAX_DIRECT
-                    if is_hub:
-                        hub_cavity(totals, hub_at[first], weights[own], messages, own, cavities, at)
-                if not is_hub:
-                    cavity(unary, weights, messages, node, first, end, own, cavities, at)
+            restore_messages(
+                hubs, totals, weights, updates[start : start + n_sent, POSITION], before, messages
+            )
+            _block_cavities(updates, start, n_sent, unary, weights, messages, hubs, totals, cavities)
             exponentials(cavities_flat, padded_size(n_sent, n_states), scaled_flat)
             # Last first also within a block: a message may depend on the old value of a later one.
             for at in range(n_sent - 1, -1, -1):
