@@ -148,6 +148,9 @@ class LatticeMeanField(MeanFieldEngine):
             self._last_read = state, mu
         return mu
 
+    def marginals_vjp(self, adjoint, state, mu, d_mu):
+        return self.pack(d_mu)
+
     def objective(self, mu):
         return objective(self.graph, self.theta, mu)
 
@@ -164,8 +167,8 @@ class LatticeMeanField(MeanFieldEngine):
 
     def to_potentials(self, adjoint):
         unary, tables = self.theta
-        d_unary, d_tables = np.zeros_like(unary), np.zeros_like(tables)
-        is_binary = self.kind is BINARY
+        is_binary, d_tables = self.kind is BINARY, np.zeros_like(tables)
+        d_unary = np.zeros_like(unary) if is_binary else np.empty_like(unary)
         nodes = empty((len(unary), 1)) if is_binary else d_unary
         entries = full((len(tables), 1, 1), 0.0) if is_binary else d_tables
         copy_nodes(self.board, nodes, adjoint[0], True)

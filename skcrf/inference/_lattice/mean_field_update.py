@@ -6,7 +6,7 @@ Neighbours in a direction are `after` a site, at the second ends of its edges, o
 
 import numpy as np
 
-from skcrf._numerics import kernel, reduction_kernel, vector_exp, vector_kernel
+from skcrf._numerics import inlined_kernel, kernel, reduction_kernel, vector_exp, vector_kernel
 from skcrf.inference._lattice.mean_field_binary import logistic, logistic_vjp, probability
 from skcrf.inference._lattice.mean_field_layout import (
     ALL_LABELS,
@@ -64,36 +64,52 @@ def _add_means_by_edge(kind, t_after, t_before, after, before, out):
                 ] * probability(before[z, i], kind)
 
 
+@inlined_kernel
+def _sum(a, b, c, d, x, z, i):
+    return a[x, i] * d[z, i] + b[x, i] * c[z, i]
+
+
 @reduction_kernel
-def _means_vjp(kind, d_own, own, d_after, after, d_table):
+def _table_vjp(d_own, own, d_after, after, sums, d_table):
     """Add the derivative of the means at both ends of edges with respect to their table.
 
     `own` and `after` are what the updates of the neighbours used.
     """
-    n = len(d_own)
-    if kind is BINARY:
-        total = 0.0
-        for i in range(d_own.shape[1]):
-            total += d_own[0, i] * probability(after[0, i], kind)
-            total += probability(own[0, i], kind) * d_after[0, i]
-        d_table[0, 0] += total
-    else:
-        # Two by two; with an odd number of labels some sums are computed twice.
-        sums = np.empty((n, n))
-        for x in range(0, n, 2):
-            x0 = min(x, n - 2)
-            for z in range(0, n, 2):
-                z0 = min(z, n - 2)
-                s, t, u, v = 0.0, 0.0, 0.0, 0.0
-                for i in range(d_own.shape[1]):
-                    s += d_own[x0, i] * after[z0, i] + own[x0, i] * d_after[z0, i]
-                    t += d_own[x0, i] * after[z0 + 1, i] + own[x0, i] * d_after[z0 + 1, i]
-                    u += d_own[x0 + 1, i] * after[z0, i] + own[x0 + 1, i] * d_after[z0, i]
-                    v += d_own[x0 + 1, i] * after[z0 + 1, i] + own[x0 + 1, i] * d_after[z0 + 1, i]
-                sums[x0, z0], sums[x0, z0 + 1], sums[x0 + 1, z0], sums[x0 + 1, z0 + 1] = s, t, u, v
-        for x in range(n):
-            for z in range(n):
-                d_table[x, z] += sums[x, z]
+    n = len(own)
+    # Nine sums at a time, so that each number read is used thrice; some are computed twice at the end.
+    for first_x in range(0, n, 3):
+        x0 = max(0, min(first_x, n - 3))
+        x1, x2 = x0 + 1, min(x0 + 2, n - 1)
+        for first_z in range(0, n, 3):
+            z0 = max(0, min(first_z, n - 3))
+            z1, z2 = z0 + 1, min(z0 + 2, n - 1)
+            s00, s01, s02, s10, s11, s12, s20, s21, s22 = 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
+            for i in range(own.shape[1]):
+                s00 += _sum(d_own, own, d_after, after, x0, z0, i)
+                s01 += _sum(d_own, own, d_after, after, x0, z1, i)
+                s02 += _sum(d_own, own, d_after, after, x0, z2, i)
+                s10 += _sum(d_own, own, d_after, after, x1, z0, i)
+                s11 += _sum(d_own, own, d_after, after, x1, z1, i)
+                s12 += _sum(d_own, own, d_after, after, x1, z2, i)
+                s20 += _sum(d_own, own, d_after, after, x2, z0, i)
+                s21 += _sum(d_own, own, d_after, after, x2, z1, i)
+                s22 += _sum(d_own, own, d_after, after, x2, z2, i)
+            sums[x0, z0], sums[x0, z1], sums[x0, z2] = s00, s01, s02
+            sums[x1, z0], sums[x1, z1], sums[x1, z2] = s10, s11, s12
+            sums[x2, z0], sums[x2, z1], sums[x2, z2] = s20, s21, s22
+    for x in range(n):
+        for z in range(n):
+            d_table[x, z] += sums[x, z]
+
+
+@reduction_kernel
+def _coupling_vjp(d_own, own, d_after, after, d_table):
+    """Do what `_table_vjp` does where there are two labels."""
+    total = 0.0
+    for i in range(own.shape[1]):
+        total += d_own[0, i] * probability(after[0, i], BINARY)
+        total += probability(own[0, i], BINARY) * d_after[0, i]
+    d_table[0, 0] += total
 
 
 @vector_kernel
@@ -175,6 +191,8 @@ def _clear(values, first):
 def _add_energies(kind, steps, flat, tables, arrays, line, parity, wanted, out):
     """Add the means of tables under the neighbours in all wanted directions; `tables` are those of `flat`."""
     for first in range(0, len(steps), 2):
+        if not (wanted[first] or wanted[first + 1]):
+            continue
         across0, along0 = steps[first]
         across1, along1 = steps[first + 1]
         after0 = neighbours(arrays, line, parity, across0, along0)
@@ -182,11 +200,14 @@ def _add_energies(kind, steps, flat, tables, arrays, line, parity, wanted, out):
         after1 = neighbours(arrays, line, parity, across1, along1)
         before1 = neighbours(arrays, line, parity, -across1, -along1)
         if flat.ndim == 5:
-            if wanted[first] or wanted[first + 1]:
-                t, u = tables[first], tables[first + 1]
-                t = t if wanted[first] else np.zeros_like(t)
-                u = u if wanted[first + 1] else np.zeros_like(u)
-                _add_means(kind, t, after0, before0, u, after1, before1, out)
+            if wanted[first] and wanted[first + 1]:
+                _add_means(kind, tables[first], after0, before0, tables[first + 1], after1, before1, out)
+            elif wanted[first]:
+                no_table = np.zeros_like(tables[first])
+                _add_means(kind, tables[first], after0, before0, no_table, after1, before1, out)
+            else:
+                no_table = np.zeros_like(tables[first])
+                _add_means(kind, no_table, after0, before0, tables[first + 1], after1, before1, out)
         else:
             if wanted[first]:
                 own, other = tables_by_edge(tables, first, line, parity, across0, along0)
@@ -257,10 +278,13 @@ def _tables_vjp(kind, steps, turned, old, new, d_arrays, line, parity, flat, d_t
             own, other = own_new[parity, 1 + line], neighbours(old, line, parity, across, along)
         else:
             own, other = own_old[parity, 1 + line], neighbours(new, line, parity, across, along)
-        if flat.ndim == 5:
-            _means_vjp(kind, d_own, own, d_other, other, d_tables[direction, 0])
-        else:
+        if flat.ndim == 1:
             _means_by_edge_vjp(kind, d_own, own, d_other, other, d_tables[1][direction, parity, 1 + line])
+        elif kind is BINARY:
+            _coupling_vjp(d_own, own, d_other, other, d_tables[direction, 0])
+        else:
+            sums = np.empty((len(own), len(own)))
+            _table_vjp(d_own, own, d_other, other, sums, d_tables[direction, 0])
 
 
 @kernel
