@@ -125,10 +125,13 @@ class MessagePassing(BaseInference):
         messages choose what is best together with the others. The choice that leaves the larger sum is kept.
         """
         chosen, *how = self._choose(graph, theta, maximised)
-        found = self._given(graph, theta, chosen, *how, **asked)
         best = self.forward(graph, theta, 0.0)
         other = np.where(maximised, best.mu.argmax(axis=1), -1)
         other = np.where((best.log_z > -np.inf)[graph.node_example], other, chosen)
+        try:
+            found = self._given(graph, theta, chosen, *how, **asked)
+        except ValueError:  # an impossible choice
+            return self._given(graph, theta, other, best.n_iter, best.converged, **asked)
         if np.array_equal(other, chosen):
             return found
         together = self._given(graph, theta, other, best.n_iter, best.converged, **asked)

@@ -190,7 +190,18 @@ class ClampedLogPartition(LogPartition):
         return self.tau != 0
 
     def second_inference_of(self, inference):
-        """Make the inference of the clamped field, None if it is that of the free field."""
+        """Make the inference of the clamped field.
+
+        Parameters
+        ----------
+        inference : BaseInference
+            The inference of the free field.
+
+        Returns
+        -------
+        second : BaseInference or None
+            The second inference; None if the inference is that of the free field.
+        """
         return None if self.second_inference is None else self.second_inference(inference)
 
     def __call__(self, inference, graph, theta, y, site_weight=None):
