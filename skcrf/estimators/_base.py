@@ -218,7 +218,7 @@ class BaseFieldClassifier(
     def _start(self, init, objective, monitor):
         """Return the weights to start from."""
         if isinstance(init, str):
-            return STARTS[init](objective, monitor.minimise)
+            return STARTS[init](objective, monitor.fit_start)
         model = objective.model
         return model.pack(model.project(start_from_estimator(init, model, self.classes_)))
 

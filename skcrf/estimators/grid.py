@@ -98,7 +98,7 @@ class GridCRFClassifier(BaseGridClassifier):
     init : {"auto", "independent", "zeros"}, the name of a loss or a fitted estimator, default="auto"
         Start of the optimizer: the model without edges, zeros, the model that another loss finds, or the
         weights of a fitted estimator. "auto" chooses the one that suits the loss: in most cases the model
-        without edges. A start that has to be fitted uses `optimizer`, or L-BFGS if that needs mini-batches.
+        without edges. A start that has to be fitted uses `optimizer`, or another one that suits its loss.
         In the first call of `partial_fit`, "auto" means zeros.
     alpha : float, default=1e-3
         Strength of the ridge penalty ``alpha / 2 (||coef_||^2 + ||edge_coef_||^2)``, relative to the mean

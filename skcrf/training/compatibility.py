@@ -105,6 +105,27 @@ def default_optimizer(loss, inference, is_linear):
     return "cccp" if loss.takes_hidden_labels else "bundle"
 
 
+def optimizer_of_start(optimizer, objective):
+    """Choose the optimizer of a start, whose objective need not suit the optimizer of the fit.
+
+    Parameters
+    ----------
+    optimizer : BaseOptimizer
+        Optimizer of the fit.
+    objective : Objective
+        Objective of the start.
+
+    Returns
+    -------
+    optimizer : BaseOptimizer
+        The optimizer of the fit if it minimises any smooth function and the objective is smooth, else the
+        one that suits the objective.
+    """
+    if optimizer.general and objective.is_smooth:
+        return optimizer
+    return OPTIMIZERS[default_optimizer(objective.loss, objective.inference, objective.model.is_linear)]()
+
+
 def default_decoding(loss, inference):
     """Return the name of the decoding that suits a loss, among those that the inference can do."""
     suited = "marginal_map" if "mixed" in loss.tasks else "map" if loss.tasks == {"max"} else "mpm"

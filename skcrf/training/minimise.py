@@ -5,56 +5,58 @@ estimator. The monitor keeps curves and the best weights, calls callbacks and pr
 """
 
 import itertools
+from copy import deepcopy
 from functools import partial
 
 import numpy as np
 from scipy.optimize import OptimizeResult
 from sklearn.exceptions import NotFittedError
+from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from skcrf.gradients import Backprop
 from skcrf.inference import BP
 from skcrf.losses import LOSSES, UnivariateLogistic
-from skcrf.optimizers import LBFGS
+from skcrf.training.compatibility import optimizer_of_start
 
 # Starts
 
 
-def start_from_zeros(objective, minimise):
+def start_from_zeros(objective, fit_start):
     """Return weights that are all zero."""
     return objective.model.pack(objective.model.zeros())
 
 
-def start_from_independent(objective, minimise):
+def start_from_independent(objective, fit_start):
     """Fit the model without edges, which is a good start for most losses.
 
     Parameters
     ----------
     objective : Objective
         Objective of the whole model.
-    minimise : callable
-        ``minimise(objective, w, title)`` returns the weights of the minimum, as `Monitor.minimise` does.
+    fit_start : callable
+        ``fit_start(objective, w, title)`` returns the weights of the minimum, as `Monitor.fit_start` does.
 
     Returns
     -------
     w : ndarray of shape (n_weights,)
         Weights; those of edges are zero.
     """
-    w = start_from_zeros(objective, minimise)
+    w = start_from_zeros(objective, fit_start)
     independent = objective.replace(
         model=objective.model.independent(),
         loss=UnivariateLogistic(),
         inference=Backprop().wrap(BP(max_iter=0)),  # without messages, marginals are those of single sites
     )
     has_edges = any(batch.n_sites > batch.n_examples for batch in objective.batches)
-    return minimise(independent, w, "the model without edges") if has_edges else w
+    return fit_start(independent, w, "the model without edges") if has_edges else w
 
 
-def start_from_loss(loss, objective, minimise):
+def start_from_loss(loss, objective, fit_start):
     """Fit the model by another loss, itself from where that loss starts (D10 section 4)."""
     other = LOSSES[loss]()
-    w = STARTS[other.starts_from](objective, minimise)
-    return minimise(objective.replace(loss=other), w, type(other).__name__)
+    w = STARTS[other.starts_from](objective, fit_start)
+    return fit_start(objective.replace(loss=other), w, type(other).__name__)
 
 
 #: Starts by the name given as `init`.
@@ -209,15 +211,18 @@ class Monitor:
         """Forget the lowest objective: from now on the objective is another one, and `w` the best."""
         self.best, self.best_w = (np.inf, np.inf), w
 
-    def minimise(self, objective, w, title):
+    def fit_start(self, objective, w, title):
         """Minimise the objective of a start, which neither curves nor callbacks include.
 
-        The optimizer is that of the estimator, or L-BFGS if that is not for any smooth function.
+        The optimizer is that of the estimator if it suits the objective, see `optimizer_of_start`. It draws
+        the random numbers that a fit draws first, from a copy of the generator, so that the draws of the fit
+        do not depend on its start. A start that does not converge raises no warning, since the fit goes on
+        from there, but is printed.
 
         Parameters
         ----------
-        objective : callable
-            From a weight vector to value and gradient.
+        objective : Objective
+            Objective of the start.
         w : ndarray of shape (n_weights,)
             Start.
         title : str
@@ -229,17 +234,22 @@ class Monitor:
             Weights of the minimum.
         """
         fit, count = self.estimator, itertools.count(1)
-        optimizer = fit.optimizer_ if fit.optimizer_.general else LBFGS()
+        optimizer = optimizer_of_start(fit.optimizer_, objective)
+        optimizer.check(objective)
 
-        def callback(w, value):
-            self._keep_best(w, value)
-            self._print(f"start from {title}, iteration {next(count)}", value)
+        def callback(w, value, error=None, start=False, inner=False):
+            self._keep_best(w, value, error)
+            if not (start or inner):
+                self._print(f"start from {title}, iteration {next(count)}", value, error)
             return False
 
         self.restart(w)
+        rng = deepcopy(check_random_state(fit.random_state))
         result = optimizer.minimize(
-            objective, w, max_iter=fit.max_iter, tol=fit.tol, callback=callback, rng=None
+            objective, w, max_iter=fit.max_iter, tol=fit.tol, callback=callback, rng=rng
         )
+        if not result.success:
+            self._print(f"start from {title} did not converge ({result.message})", result.fun)
         return result.x
 
     def __call__(self, w, value, error=None, start=False, inner=False):

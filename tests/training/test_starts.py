@@ -1,11 +1,13 @@
 """Starts of fits: zeros, the model without edges, another loss, a fitted estimator, the last fit."""
 
+import warnings
 from typing import NamedTuple
 
 import numpy as np
 import pytest
 from messages import says
 from numpy.testing import assert_allclose, assert_array_equal
+from scipy.optimize import OptimizeResult
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.frozen import FrozenEstimator
@@ -20,7 +22,7 @@ from skcrf.datasets import make_binary_denoising
 from skcrf.inference import BP, TRW
 from skcrf.losses import LOSSES
 from skcrf.models import IndependentModel, PairwiseModel
-from skcrf.optimizers import LBFGS, Adam
+from skcrf.optimizers import LBFGS, Adam, BaseOptimizer, Bundle
 from skcrf.preprocessing import PixelWise
 from skcrf.training import STARTS, Evaluation, Monitor, Objective
 
@@ -257,3 +259,67 @@ def test_monitor_without_callbacks_records_iterations_and_never_stops():
     assert [monitor(w, 2.0), monitor(w + 1.0, 1.0, 0.5)] == [False, False]
     assert (monitor.loss_curve, monitor.error_curve) == ([2.0, 1.0], [0.5])
     assert_array_equal(monitor.best_w, w + 1.0)
+
+
+@pytest.mark.parametrize("optimizer", ["auto", LBFGS(), Adam()], ids=str)
+def test_starts_of_non_smooth_losses_are_fitted_by_an_optimizer_for_them(images, optimizer, monkeypatch):
+    """And the default start of that loss, the model without edges, by one for smooth losses."""
+    found = []
+    for cls in (LBFGS, Bundle):
+        monkeypatch.setattr(cls, "minimize", recorded(cls.minimize, found))
+    X, Y = (part[:2, :8, :8] for part in images)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        quick(optimizer=optimizer, init="hinge", max_iter=5, tol=1.0).fit(X, Y)
+    assert found[:2] == [
+        ("LBFGS", "UnivariateLogistic"),
+        ("Bundle", "Hinge"),
+    ]
+
+
+def recorded(minimize, found):
+    def recording(self, objective, *args, **options):
+        found.append((type(self).__name__, type(objective.loss).__name__))
+        return minimize(self, objective, *args, **options)
+
+    return recording
+
+
+class RandomSteps(BaseOptimizer):
+    """Steps along the gradient of random sizes, whose first ones are recorded, and so are checks."""
+
+    def __init__(self, log=None):
+        self.log = log
+
+    def check(self, objective):
+        self.log.append("check")
+
+    def minimize(self, objective, w, *, max_iter, tol, callback, rng):
+        sizes = rng.uniform(size=2)
+        self.log.append(sizes[0])
+        for size in sizes:
+            w = w - size * objective(w)[1]
+            callback(w, objective(w)[0])
+        return OptimizeResult(x=w, fun=objective(w)[0], nit=2, success=False, message="took two steps")
+
+
+@pytest.mark.parametrize("random_state", [lambda: 3, lambda: np.random.RandomState(3)], ids=["int", "state"])
+def test_starts_are_checked_and_draw_no_random_numbers_of_the_fit(images, random_state, capsys):
+    X, Y = (part[:2, :8, :8] for part in images)
+    logs = []
+    for init in ("zeros", "independent"):
+        log = _Shared()
+        with pytest.warns(ConvergenceWarning, match="took two steps"):
+            quick(optimizer=RandomSteps(log), init=init, random_state=random_state(), verbose=1).fit(X, Y)
+        logs.append(log)
+    first = np.random.RandomState(3).uniform()
+    assert logs == [["check", first], ["check", "check", first, first]]
+    printed = capsys.readouterr().out
+    assert "start from the model without edges did not converge (took two steps)" in printed
+
+
+class _Shared(list):
+    """A list that is shared by copies of its owner."""
+
+    def __deepcopy__(self, memo):
+        return self
