@@ -158,6 +158,11 @@ class Batch:
         return self.recipe.image_shapes(self.n_examples)
 
     @cached_property
+    def hides_labels(self):
+        """Whether labels are hidden."""
+        return bool((self.y < 0).any())
+
+    @cached_property
     def n_labels(self):
         """Weight of the labelled sites; class weights do not count, as in `LogisticRegression`."""
         labelled = self.graph.node_example[self.y >= 0]
@@ -233,6 +238,8 @@ class BatchLoader:
         Weights of the examples.
     n_labels : float
         Weight of the labelled sites; 0 in prediction.
+    hides_labels : bool
+        Whether labels are hidden; not known in prediction.
     """
 
     examples: Examples
@@ -241,6 +248,7 @@ class BatchLoader:
     class_weights: np.ndarray | None
     weight: np.ndarray
     n_labels: float = 0.0
+    hides_labels: bool | None = None
 
     is_lazy = True
     #: Nothing is kept in memory between evaluations.
@@ -317,6 +325,7 @@ def make_batches(examples, labels, topology, parts, weight, *, class_weights=Non
         y = np.full(len(weight), -1) if labels is None else labels[0]
         recipe = TableRecipe(topology.n_edge_features)
         return [_table_batch(examples.items, y, recipe, class_weights, part, weight) for part in parts]
+    sizes = examples.sizes
     loaders = [
         BatchLoader(
             examples.select(part),
@@ -324,7 +333,7 @@ def make_batches(examples, labels, topology, parts, weight, *, class_weights=Non
             topology,
             class_weights,
             weight[part],
-            0.0 if n_labels is None else float(weight[part] @ n_labels[part]),
+            **({} if n_labels is None else _label_counts(n_labels[part], sizes[part], weight[part])),
         )
         for part in parts
     ]
@@ -335,6 +344,11 @@ def make_batches(examples, labels, topology, parts, weight, *, class_weights=Non
     for batch in batches:
         batch.edgeless = batches[0].edgeless
     return batches
+
+
+def _label_counts(n_labels, sizes, weight):
+    """Return the fields of a loader that follow from the number of labels per example."""
+    return {"n_labels": float(weight @ n_labels), "hides_labels": bool((n_labels < sizes).any())}
 
 
 def _select(labels, part):

@@ -28,8 +28,8 @@ class Bundle(BaseOptimizer):
 
     An approximate inference may miss a maximum that it finds at other weights, and so return a value below an
     earlier plane; then the plane is used. Objectives that are known not to be convex, such as losses of
-    marginals, raise an error, and so do hidden labels, unless examples are loaded lazily. For hidden labels
-    use `CCCP`, which calls this optimizer.
+    marginals, raise an error, and so do hidden labels. For hidden labels use `CCCP`, which calls this
+    optimizer.
 
     Parameters
     ----------

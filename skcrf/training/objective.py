@@ -186,7 +186,7 @@ class Objective:
     @property
     def not_convex_because(self):
         """str or None: the reason why the objective need not be convex; None if it is convex."""
-        hides_labels = any((batch.y < 0).any() for batch in self.batches if not batch.is_lazy)
+        hides_labels = any(batch.hides_labels for batch in self.batches)
         return not_convex_because(self.loss, hides_labels, self.model.is_linear)
 
     @property

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from batching import batches_of, lattice_model, objective_of, run_in_order
 from derivatives import check_weight_gradient
+from lazy_sequences import LazyList
 from limits import set_limit
 from messages import says
 from numpy.testing import assert_allclose, assert_array_equal
@@ -209,6 +210,11 @@ def test_reason_why_an_objective_need_not_be_convex():
     hidden = batches_of(X, [np.ma.masked_array(y, y == 0) for y in Y])
     objective = objective_of(hidden, lattice_model(hidden, 3), loss=LatentHinge())
     assert "hidden" in objective.not_convex_because and "LatentHinge" in objective.not_convex_because
+    Y = [np.ma.masked_array(y, y == 0) for y in Y]
+    lazy = batches_of(LazyList(list(X)), LazyList(Y))
+    assert lazy[0].is_lazy and "hidden" in objective.replace(batches=lazy).not_convex_because
+    known = batches_of(LazyList(list(X)), LazyList([y.data for y in Y]))
+    assert objective.replace(batches=known).not_convex_because is None
     batches = batches_of([(np.zeros((2, 1)), [[0, 1]])], [[0, 1]], DAGReader(), GraphTopology(0))
     objective = objective_of(batches, DirectedModel(2, 1), loss=Hinge(), inference=BP(max_iter=3))
     assert "linear" in objective.not_convex_because
