@@ -42,9 +42,11 @@ from skcrf.training import (
     calls_inference,
     check_class_weight,
     check_inference,
+    check_layout,
     choose_decoding,
     default_optimizer,
     fitted_attributes,
+    inferences_of,
     run_stages,
     start_from_estimator,
     warn_inference,
@@ -299,7 +301,7 @@ class BaseFieldClassifier(
         for name in self._components:
             setattr(self, f"{name}_", self._component(name, self.get_params(deep=False)))
         check_inference(self._losses(), self.inference_, self.gradient_)
-        self.inference_.check_layout(self._model_class.layout)
+        check_layout(self._losses(), self.inference_, self._model_class.layout)
         self._decoding()
 
     def _decoding(self):
@@ -382,7 +384,7 @@ class BaseFieldClassifier(
         elif not result.success and not monitor.stopped:
             warn_optimizer(result, self.optimizer_, self.loss_, self.inference_, objective.model)
         elif not objective.converged:
-            warn_inference(self.inference_)
+            warn_inference(*inferences_of(self.loss_, self.inference_))
 
     def _set_fitted(self, params, monitor, *, converged):
         for name, values in (fitted_attributes(params) | monitor.curves()).items():

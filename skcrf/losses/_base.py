@@ -69,6 +69,23 @@ class BaseLoss(BaseEstimator, ABC):
         """str: the start of a fit with ``init="auto"``, "independent" or a loss to minimise first."""
         return "independent"
 
+    def second_inference_of(self, inference):
+        """Make the second inference that the loss calls besides the inference of the estimator.
+
+        It is checked as the first one is: its task, its derivative and its layouts.
+
+        Parameters
+        ----------
+        inference : BaseInference
+            The first inference, which may be wrapped by a gradient strategy.
+
+        Returns
+        -------
+        second : BaseInference or None
+            The second inference, wrapped as the first one is; None if the loss calls no other.
+        """
+        return None
+
     def __call__(self, inference, graph, theta, y, site_weight=None):
         """Evaluate the loss and its derivative.
 

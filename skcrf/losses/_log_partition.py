@@ -54,6 +54,10 @@ class DifferenceLoss(BaseLoss):
     def conditions_on_labels(self):
         return self.difference[0].is_zero_if_normalised
 
+    def second_inference_of(self, inference):
+        others = (part.second_inference_of(inference) for part in self.difference)
+        return next((other for other in others if other is not None), None)
+
     def check(self, inference, n_labels, sizes, n_states):
         super().check(inference, n_labels, sizes, n_states)
         for part in self.difference:
@@ -86,6 +90,21 @@ class LogPartition(ABC):
     @abstractmethod
     def __call__(self, inference, graph, theta, y, site_weight=None):
         """Evaluate the function and its derivative, as `BaseLoss.__call__` does."""
+
+    def second_inference_of(self, inference):
+        """Make the second inference, as `BaseLoss.second_inference_of` does.
+
+        Parameters
+        ----------
+        inference : BaseInference
+            The first inference.
+
+        Returns
+        -------
+        second : BaseInference or None
+            The second inference; None if the function calls no other.
+        """
+        return None
 
     def for_batch(self, numbers):
         """Return the function to evaluate on a batch.
@@ -169,6 +188,9 @@ class ClampedLogPartition(LogPartition):
     def is_smooth(self):
         """Whether the function is smooth in theta."""
         return self.tau != 0
+
+    def second_inference_of(self, inference):
+        return None if self.second_inference is None else self.second_inference(inference)
 
     def __call__(self, inference, graph, theta, y, site_weight=None):
         """Evaluate the function and its derivative, as `BaseLoss.__call__` does."""

@@ -87,6 +87,9 @@ class EM(DifferenceLoss):
 
     def check(self, inference, n_labels, sizes, n_states):
         super().check(inference, n_labels, sizes, n_states)
+        self._check_clamped()
+
+    def _check_clamped(self):
         # A gradient strategy is a BaseInference too, but without an inference it has no task.
         if isinstance(self.clamped, BaseInference) and not self.clamped.tasks:
             raise ValueError(
@@ -96,6 +99,7 @@ class EM(DifferenceLoss):
 
     def _second_inference(self, inference):
         """Make the inference of the clamped field, differentiated as the first inference is."""
+        self._check_clamped()
         try:
             return inference.beside(self._clamped_inference)
         except ValueError as error:

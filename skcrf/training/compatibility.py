@@ -20,13 +20,34 @@ def calls_inference(loss):
     return bool(loss.needs or loss.tasks)
 
 
+def inferences_of(loss, inference):
+    """Return the inferences that a loss calls.
+
+    Parameters
+    ----------
+    loss : BaseLoss
+        The loss.
+    inference : BaseInference
+        The inference of the estimator, which may be wrapped by a gradient strategy.
+
+    Returns
+    -------
+    inferences : list of BaseInference
+        None, that of the estimator, or also the second inference of the loss.
+    """
+    if not calls_inference(loss):
+        return []
+    second = loss.second_inference_of(inference)
+    return [inference] if second is None else [inference, second]
+
+
 def is_smooth(loss, inference, is_linear):
     """Return whether a loss is smooth with an inference.
 
     With a MAP solver, which cannot sum, a loss that is smooth otherwise is piecewise linear in potentials,
     and so in the weights of a linear model.
     """
-    maximises = is_linear and calls_inference(loss) and "sum" not in inference.tasks
+    maximises = is_linear and any("sum" not in one.tasks for one in inferences_of(loss, inference))
     return loss.is_smooth and not maximises
 
 
@@ -152,7 +173,7 @@ def serves(inference, gradient, loss):
 
 
 def check_inference(losses, inference, gradient):
-    """Raise an error if an inference cannot do what a loss asks for.
+    """Raise an error if an inference, or the second inference of a loss, cannot do what the loss asks for.
 
     Parameters
     ----------
@@ -164,24 +185,45 @@ def check_inference(losses, inference, gradient):
         The gradient strategy.
     """
     for name, loss in losses:
-        if serves(inference, gradient, loss):
-            continue
-        if loss.tasks <= inference.tasks:
-            gradient.wrap(inference)  # raises the more specific error if the strategy does not fit
-        _raise_unsuited(name, loss, inference, gradient)
+        if not serves(inference, gradient, loss):
+            if loss.tasks <= inference.tasks:
+                gradient.wrap(inference)  # raises the more specific error if the strategy does not fit
+            _raise_unsuited("inference", name, loss, inference, gradient)
+        for second in inferences_of(loss, inference)[1:]:
+            if not serves(second, gradient, loss):
+                _raise_unsuited(f"second inference of {loss!r}", name, loss, second, gradient)
+            loss.second_inference_of(gradient.wrap(inference))  # raises an error if the strategy does not fit
 
 
-def _raise_unsuited(name, loss, inference, gradient):
-    """Raise the error that a loss needs another inference or another gradient."""
+def check_layout(losses, inference, layout):
+    """Raise an error if the inference, or the second inference of a loss, does not take a layout of graphs.
+
+    Parameters
+    ----------
+    losses : iterable of tuple
+        Pairs of the parameter that asks for a loss and the loss.
+    inference : BaseInference
+        The inference, of predictions too.
+    layout : {"pairwise", "factor"}
+        Layout of the graphs of the model.
+    """
+    inference.check_layout(layout)
+    for _, loss in losses:
+        for second in inferences_of(loss, inference)[1:]:
+            second.check_layout(layout)
+
+
+def _raise_unsuited(role, name, loss, inference, gradient):
+    """Raise the error that a loss needs another inference in a role, or another gradient."""
     wanted = [f"the tasks {sorted(loss.tasks)}"] if loss.tasks else []
     wanted += [f"a derivative of {' and '.join(sorted(loss.needs))}"] if loss.needs else []
     methods = names_of(INFERENCE, lambda method: serves(method, gradient, loss))
     strategies = names_of(GRADIENTS, lambda strategy: serves(inference, strategy, loss))
-    remedy = f"inference to one of {methods}"
+    remedy = f"{role} to one of {methods}"
     if strategies:
         remedy = f"gradient to one of {strategies}, or {remedy}"
     raise ValueError(
-        f"inference must have {' and '.join(wanted)} for {type(loss).__name__}, asked for by {name}, got "
+        f"{role} must have {' and '.join(wanted)} for {type(loss).__name__}, asked for by {name}, got "
         f"{type(inference).__name__} with the gradient {type(gradient).__name__}. Set {remedy}."
     )
 

@@ -12,14 +12,15 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import GridSearchCV
 
 from skcrf import GridCRFClassifier, GridDAGMClassifier
-from skcrf.gradients import Backprop
-from skcrf.inference import INFERENCE, TRW, Exact, GraphCut
-from skcrf.losses import LOSSES, Unified
+from skcrf.gradients import Backprop, Implicit
+from skcrf.inference import BP, INFERENCE, TRW, Exact, GraphCut, MeanField
+from skcrf.losses import EM, LOSSES, Unified
 from skcrf.optimizers import OPTIMIZERS
 from skcrf.training import (
     DECODING_TASKS,
     check_class_weight,
     check_inference,
+    check_layout,
     choose_decoding,
     default_decoding,
     default_optimizer,
@@ -216,3 +217,39 @@ def test_losses_with_map_solvers_are_smooth_only_if_they_do_not_infer(name):
     infers = bool(loss.needs or loss.tasks)
     assert is_smooth(loss, GraphCut(), is_linear=True) == (loss.is_smooth and not infers)
     assert is_smooth(loss, GraphCut(), is_linear=False) == loss.is_smooth
+
+
+# The second inference of a loss
+
+
+def test_second_inferences_are_checked_before_the_fit(images):
+    X, Y = images
+    est = GridCRFClassifier(loss=EM(clamped="gibbs"))
+    with pytest.raises(
+        ValueError, match=says("second inference", r"EM\(clamped='gibbs'\)", "Gibbs", "log_z")
+    ):
+        est.fit(X, Y)
+    assert not hasattr(est, "coef_")
+    with pytest.raises(ValueError, match=says("'clamped' of EM", "MeanField", "tol=0")):
+        check_inference([("loss", EM("mean_field"))], TRW(max_iter=200, tol=1e-6), Implicit())
+    check_inference([("loss", EM())], TRW(max_iter=200, tol=1e-6), Implicit())
+    with pytest.raises(ValueError, match=says("'pairwise'", "Tree", "'factor'")):
+        GridDAGMClassifier("bp", EM("tree")).fit(X, Y)
+    check_layout([("loss", EM("tree"))], BP(), "pairwise")
+
+
+def test_second_inferences_that_maximise_make_losses_non_smooth():
+    assert is_smooth(EM(), TRW(), is_linear=True)
+    assert not is_smooth(EM("icm"), TRW(), is_linear=True)
+    assert is_smooth(EM("icm"), TRW(), is_linear=False)
+    assert default_optimizer(EM("icm"), TRW(), is_linear=True) == "subgradient"
+
+
+def test_warnings_name_both_inferences_of_a_loss(images):
+    X, Y = images
+    hidden = np.ma.masked_array(Y, np.arange(Y.size).reshape(Y.shape) % 3 == 0)
+    second = MeanField(max_iter=1, tol=1e-15)
+    est = GridCRFClassifier(TRW(max_iter=2), EM(second), max_iter=50, tol=1e-2)
+    with pytest.warns(ConvergenceWarning, match=says("TRW or MeanField did not converge", "their max_iter")):
+        est.fit(X, hidden)
+    assert not est.converged_
