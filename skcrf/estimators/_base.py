@@ -374,7 +374,8 @@ class BaseFieldClassifier(
             monitor=monitor,
             rng=check_random_state(self.random_state),
         )
-        if self.inference_.tol and result.success is not None:
+        inferences = inferences_of(self.loss_, self.inference_)
+        if result.success is not None and any(one.tol != 0 for one in inferences):
             objective(result.x)  # the last evaluation may have been of other weights, or of some examples
         converged = bool(result.success and objective.converged)
         params = objective.model.project(objective.model.unpack(result.x))
@@ -384,7 +385,7 @@ class BaseFieldClassifier(
         elif not result.success and not monitor.stopped:
             warn_optimizer(result, self.optimizer_, self.loss_, self.inference_, objective.model)
         elif not objective.converged:
-            warn_inference(*inferences_of(self.loss_, self.inference_))
+            warn_inference(*inferences)
 
     def _set_fitted(self, params, monitor, *, converged):
         for name, values in (fitted_attributes(params) | monitor.curves()).items():

@@ -9,10 +9,11 @@ from messages import says
 from sklearn.exceptions import ConvergenceWarning
 from small_images import flat, quick, ragged_images
 
-from skcrf import GridCRFClassifier
+from skcrf import ChainCRFClassifier, GridCRFClassifier
 from skcrf.datasets import make_binary_denoising
-from skcrf.inference import BP, TRW
-from skcrf.optimizers import Adam
+from skcrf.inference import BP, TRW, Exact
+from skcrf.losses import EM
+from skcrf.optimizers import LBFGS, Adam
 
 
 @pytest.fixture(scope="module")
@@ -59,6 +60,39 @@ def test_converged_means_that_inference_converged_on_all_examples():
         with pytest.warns(ConvergenceWarning):
             est.fit(X, Y)
         assert not est.converged_
+
+
+class ConvergesForZeros(Exact):
+    """Exact inference that reports to have converged only if all potentials of nodes are equal."""
+
+    def forward(self, graph, theta, *args, **options):
+        beliefs = super().forward(graph, theta, *args, **options)
+        equal = np.ptp(np.where(np.isfinite(theta.unary), theta.unary, 0.0)) == 0
+        return beliefs._replace(converged=np.full(graph.n_examples, equal))
+
+
+class ZerosLast(LBFGS):
+    """L-BFGS that evaluates the objective at zeros in the end."""
+
+    def minimize(self, objective, w, **options):
+        result = super().minimize(objective, w, **options)
+        objective(np.zeros_like(w))
+        return result
+
+
+@pytest.mark.parametrize("loss", ["univariate_logistic", EM(ConvergesForZeros()), "pseudolikelihood"])
+def test_inferences_without_a_tolerance_are_evaluated_at_the_fitted_weights(loss):
+    rng = np.random.default_rng(0)
+    X = [rng.normal(size=(5, 1)) for _ in range(6)]
+    Y = [np.ma.masked_array(np.arange(5) % 2, np.arange(5) == i % 3) for i in range(6)]
+    inference = Exact() if isinstance(loss, EM) else ConvergesForZeros()
+    est = ChainCRFClassifier(inference, loss, optimizer=ZerosLast(), init="zeros", tol=1e-2)
+    if loss == "pseudolikelihood":
+        assert est.fit(X, Y).converged_
+        return
+    with pytest.warns(ConvergenceWarning, match="ConvergesForZeros did not converge"):
+        est.fit(X, Y)
+    assert not est.converged_
 
 
 def test_bad_scaling_is_not_taken_for_convergence():
