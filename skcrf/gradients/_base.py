@@ -16,6 +16,8 @@ class BaseGradient(BaseInference):
 
     A strategy has its own parameters and no inference. `wrap` puts it around an inference; the result is an
     inference with the beliefs and the claims of the wrapped one, and with the `backward` of the strategy.
+    Only parameters are not those of the wrapped inference: `tol`, if the strategy has it, is that of its
+    solver, and ``inference_.tol`` that of the inference.
 
     A subclass implements `backward`, and `differentiable` if its derivatives are not those of the inference.
     """
@@ -110,6 +112,13 @@ class BaseGradient(BaseInference):
 
     def statistics(self, graph, beliefs):
         return self.inference_.statistics(graph, beliefs)
+
+    def curvature(self, graph, theta, beliefs):
+        return self.inference_.curvature(graph, theta, beliefs)
+
+    def part_of(self, graph, selection):
+        part = self.inference_.part_of(graph, selection)
+        return self if part is self.inference_ else self.wrap(part)
 
     def _names_of(self, condition):
         from skcrf.gradients import GRADIENTS  # not complete while this module is imported

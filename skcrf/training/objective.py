@@ -87,7 +87,7 @@ class _ResumedInference(BaseGradient):
         self.inference_ = inference
         self.messages = messages
         self.renew = renew
-        self.layouts, self.tol = inference.layouts, inference.tol
+        self.layouts = inference.layouts
         self.n_calls = 0
 
     def forward(self, *args, **options):

@@ -10,8 +10,9 @@ from derivatives import check_backward, draw_cotangent, maker
 from numba import config
 from numpy.testing import assert_array_equal
 
-from skcrf.gradients import GRADIENTS
-from skcrf.inference import INFERENCE
+from skcrf.gradients import GRADIENTS, Backprop, Implicit
+from skcrf.graph import pack, select
+from skcrf.inference import INFERENCE, TRW
 
 ITERATIVE = {name: cls for name, cls in methods.LEARNING.items() if "max_iter" in cls().get_params()}
 FIXED_POINT = {"max_iter": 3000, "tol": 1e-13}
@@ -88,3 +89,25 @@ def test_strategies_have_the_beliefs_and_claims_of_the_inference(cls, graph, str
         other = wrapped.forward(graph, theta, tau=tau, edges=True)
         for field in ("mu", "edge_mu", "log_z", "n_iter", "converged"):
             assert_array_equal(getattr(other, field), getattr(plain, field), err_msg=field)
+
+
+def test_strategies_forward_the_curvature_of_the_inference(seed):
+    graph = fields.SINGLES["cycle"]
+    theta = fields.normal(graph, 2, np.random.default_rng(seed))
+    inference = TRW(max_iter=500, tol=1e-10)
+    beliefs = inference.forward(graph, theta, edges=True)
+    wrapped = Implicit().wrap(inference)
+    assert wrapped.has_curvature
+    found, expected = (one.curvature(graph, theta, beliefs) for one in (wrapped, inference))
+    assert_array_equal(found.blocks, expected.blocks)
+
+
+def test_part_of_a_strategy_wraps_the_part_of_the_inference():
+    graph = pack([fields.SINGLES["pair"], fields.SINGLES["cycle"]])
+    rho = np.linspace(0.5, 0.9, graph.n_edges)
+    _, selection = select(graph, np.array([False, True]))
+    part = Backprop(mode="truncated").wrap(TRW(rho=rho)).part_of(graph, selection)
+    assert isinstance(part, Backprop) and part.mode == "truncated"
+    assert_array_equal(part.inference_.rho, rho[1:])
+    whole = Backprop().wrap(TRW())
+    assert whole.part_of(graph, selection) is whole
