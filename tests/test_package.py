@@ -240,6 +240,18 @@ def test_changes_has_a_section_of_the_version():
     assert f"\n{skcrf.__version__}\n---" in (ROOT / "CHANGES.md").read_text()
 
 
+def test_changes_list_the_inferences_and_losses_that_take_factors():
+    text = " ".join((ROOT / "CHANGES.md").read_text().split())
+    methods = re.search(r"- Factors of any number of nodes, [^:]*: ([^.]*)\.", text)[1]
+    assert set(re.findall(r"``(\w+)``", methods)) == {
+        name for name, cls in inference.INFERENCE.items() if "factor" in cls.layouts
+    }
+    exceptions = re.search(r"- All losses except ([^-]*) accept factors", text)[1]
+    assert set(re.findall(r"``(\w+)``", exceptions)) == {
+        name for name, cls in losses.LOSSES.items() if cls.graphs != "any"
+    }
+
+
 def _readme_blocks(pattern):
     return re.findall(pattern, (ROOT / "README.md").read_text(), flags=re.DOTALL)
 
