@@ -1,7 +1,7 @@
 """Recovery from lost dask workers: how a loss is noticed, and when to give up.
 
-The client keeps all batches, so that `dask_cluster.DaskCluster` can send those of a lost worker to another one
-and evaluate them again. A run ends with an error if the same batches lose one worker after the other.
+The client keeps all batches, so that `dask_cluster.DaskCluster` can send those of a lost worker to another
+one and evaluate them again. A run ends with an error if the same batches lose one worker after the other.
 """
 
 import asyncio

@@ -168,7 +168,8 @@ def test_pull_back_is_the_derivative_of_potentials(model, dtype, seed):
     given = Potentials(*(part.copy() for part in d_theta))  # may be overwritten
     gradient = model.pull_back(model.unpack(w), batch, theta, given)
     assert {name: part.shape for name, part in gradient.items()} == dict(model.shapes)
-    check_weight_gradient(model.pack(gradient), value, w)
+    rounding = {"rtol": 1e-5, "atol": 1e-5} if dtype == np.float32 else {}  # sums of float32
+    check_weight_gradient(model.pack(gradient), value, w, **rounding)
 
 
 @pytest.mark.parametrize("title", [title for title, model in MODELS.items() if model.is_linear])

@@ -67,9 +67,9 @@ def test_doubling_has_the_stages_of_the_paper():
 
 def test_doubling_starts_with_few_images(images, evaluated):
     X, Y = images
-    at_once = quick(tol=1e-5, max_iter=400).fit(X, Y)
+    at_once = quick(tol=2e-5, max_iter=1000).fit(X, Y)
     evaluated.clear()
-    est = quick(schedule=Doubling(first=1), tol=1e-5, max_iter=400, random_state=0).fit(X, Y)
+    est = quick(schedule=Doubling(first=1), tol=2e-5, max_iter=1000, random_state=0).fit(X, Y)
     sizes = [one.n_batches for one in evaluated if one.has_edges]
     assert list(dict.fromkeys(sizes)) == [1, 2, 4, 5]
     assert sizes.count(5) < sizes.count(1)
