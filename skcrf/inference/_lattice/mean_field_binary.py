@@ -5,7 +5,7 @@ difference of the first end t(1, 0) - t(0, 0) + d p, where p is that of the seco
 t(1, 1) - t(1, 0) - t(0, 1) + t(0, 0), and to that of the second end likewise. The constants become part of
 the difference of the unary potentials, so that d is all that is left of a table.
 
-What is stored is the probability of the less likely label, -(1 - p) if that is label 0: none of its digits
+The array holds the probability of the less likely label, -(1 - p) if that is label 0: none of its digits
 are lost. It is never 0 except where there is no site, so that its sign is known.
 """
 
