@@ -35,6 +35,8 @@ class Plan(NamedTuple):
         The messages along which trees are summed, if that sum is log_z; None if log_z is theta . mu + H(mu).
     maximise : bool or ndarray of shape (n_nodes,)
         Whether to maximise instead of summing; only `FactorEngine` takes an array.
+    dtype : type
+        Type of the messages and of their tape.
     """
 
     graph: Graph | FactorGraph
@@ -45,6 +47,7 @@ class Plan(NamedTuple):
     tape: bool = False
     inward: np.ndarray | None = None
     maximise: Any = False
+    dtype: type = np.float64
 
 
 class Engine(ABC):
@@ -52,6 +55,7 @@ class Engine(ABC):
 
     The state of the iterations is an array of rows; rows ``row_ptr[e]`` to ``row_ptr[e + 1]`` belong to
     example `e`. An adjoint holds derivatives with respect to the potentials in the layout of the engine.
+    States and their adjoints are of type `dtype`; all other arguments and results are of float64.
 
     Parameters
     ----------
@@ -71,6 +75,8 @@ class Engine(ABC):
     bound = None
     #: ndarray of shape (n_examples + 1,): where the rows of each example start; set by the constructor.
     row_ptr = None
+    #: Type of the states; the constructor of an engine that computes in other types takes that of the plan.
+    dtype = np.float64
 
     @classmethod
     def options(cls, plan, theta):
@@ -281,7 +287,7 @@ def _infer_one(engine, plan, edges, tape, start):
     resumed = start is not None and start.fits(engine)
     trace = iterate(
         engine.step,
-        start.state.astype(np.float64) if resumed else engine.initial_state(),
+        start.state.astype(engine.dtype) if resumed else engine.initial_state(),
         plan.graph.n_examples,
         max_iter=plan.max_iter,
         tol=plan.tol,

@@ -5,7 +5,7 @@ from functools import singledispatch
 from numbers import Real
 
 import numpy as np
-from sklearn.utils._param_validation import Interval
+from sklearn.utils._param_validation import Interval, StrOptions
 
 from skcrf._numerics import vector_exp, vector_kernel
 from skcrf.graph import FactorGraph, canonical, clamp
@@ -28,7 +28,14 @@ from skcrf.inference._lattice.mixed import MixedLatticeEngine
 from skcrf.inference._pairwise.engine import PairwiseEngine
 
 #: Constraints on the parameters of the methods that pass messages.
-PASSING = {**ITERATION, "damping": [Interval(Real, 0, 1, closed="left")]}
+PASSING = {
+    **ITERATION,
+    "damping": [Interval(Real, 0, 1, closed="left")],
+    "dtype": [StrOptions({"float64", "float32"})],
+}
+
+# Tolerances below this are out of reach of messages in single precision.
+_SINGLE_MIN_TOL = 1e-6
 
 
 class EdgelessEngine(PairwiseEngine):
@@ -102,9 +109,26 @@ class MessagePassing(BaseInference):
     #: Engines in order of preference.
     _engines = (EdgelessEngine, LatticeEngine, PairwiseEngine, FactorEngine)
 
+    #: Name of the type of the messages; a parameter of methods that offer a choice.
+    dtype = "float64"
+
+    @property
+    def precision(self):
+        return np.finfo(self.dtype).eps
+
     @abstractmethod
     def _plan(self, graph):
         """Choose edge weights, schedule and stopping: return a Plan."""
+
+    def _message_type(self):
+        """Return the type of the messages, after checking that they can reach the tolerance."""
+        dtype = np.dtype(self.dtype).type
+        if dtype is np.float32 and 0 < self.tol < _SINGLE_MIN_TOL:
+            raise ValueError(
+                f"tol must be 0 or at least {_SINGLE_MIN_TOL:g} with dtype='float32', got {self.tol!r}. "
+                "Use a larger tol or dtype='float64'."
+            )
+        return dtype
 
     def forward(self, graph, theta, tau=None, *, edges=False, tape=False, start=None, inner=None):
         task, tau = self.task_of(graph, tau)
