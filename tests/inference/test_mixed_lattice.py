@@ -8,13 +8,13 @@ from numba import config
 from numpy.testing import assert_array_equal
 
 from skcrf.graph import Potentials, chain, clamp, from_edges, lattice, pack
-from skcrf.inference import BP, TRWS
+from skcrf.inference import BP, TRW, TRWS
 
 SMALL = config.DISABLE_JIT
 
 
-def assert_same_choices(graph, theta, maximised, **options):
-    inference = BP(**options)
+def assert_same_choices(graph, theta, maximised, method=BP, **options):
+    inference = method(**options)
     fast = mixed_product_states(inference, graph, theta, maximised)
     with only_plain_engines():
         plain = mixed_product_states(inference, graph, theta, maximised)
@@ -32,7 +32,10 @@ def test_choices_equal_those_on_factor_graphs(connectivity, tied, n_states, tol,
         graph = lattice(*shape, connectivity=connectivity, tied=tied)
         theta = fields.normal(graph, n_states, rng)
         for share in (0.2, 0.8):
-            assert_same_choices(graph, theta, rng.random(graph.n_nodes) < share, max_iter=4, tol=tol)
+            maximised = rng.random(graph.n_nodes) < share
+            assert_same_choices(graph, theta, maximised, max_iter=4, tol=tol)
+            for rho in (0.4, "spanning_trees"):
+                assert_same_choices(graph, theta, maximised, TRW, rho=rho, max_iter=4, tol=tol)
 
 
 def test_choices_do_not_depend_on_the_batch(seed):
