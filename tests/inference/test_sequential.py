@@ -17,7 +17,7 @@ from engines import (
 from numba import config
 from numpy.testing import assert_allclose, assert_array_equal
 
-from skcrf.graph import Potentials, chain, clamp, lattice, pack
+from skcrf.graph import Potentials, chain, clamp, lattice, pack, score
 from skcrf.inference import TRWS
 
 SMALL = config.DISABLE_JIT
@@ -145,3 +145,57 @@ def test_long_tapes_give_the_same_derivatives(seed):
     d_mu = rng.normal(size=theta.unary.shape)
     gradients = [inference.backward(inference.forward(graph, theta, tape=tape), d_mu) for tape in (True, 1.0)]
     assert_same_bits(*gradients)
+
+
+# Maximisation
+
+
+@pytest.mark.parametrize("tied", [True, False])
+@pytest.mark.parametrize("n_states", [2, 3])
+def test_both_engines_find_the_same_bounds_and_configurations(n_states, tied, seed):
+    """With eight neighbours the engines decode in different orders, so that only bounds are equal."""
+    rng = np.random.default_rng(seed)
+    for connectivity in (4, 8):
+        for strength in (1e-6, 1.0, 1e3):
+            graph = lattice(*SHAPES[1], connectivity=connectivity, tied=tied)
+            theta = fields.normal(graph, n_states, rng, strength=strength)
+            y = np.where(rng.random(graph.n_nodes) < 0.2, rng.integers(n_states, size=graph.n_nodes), -1)
+            for potentials in (theta, clamp(theta, y)):
+                for max_iter in (0, 1, 5):
+                    inference = TRWS(max_iter=max_iter)
+                    fast, plain = by_both_engines(inference, graph, potentials, tau=0.0)
+                    assert is_sequential(fast)
+                    assert_allclose(fast.bound, plain.bound, rtol=1e-12)
+                    x = fast.mu.argmax(axis=1)
+                    assert_allclose(fast.log_z, score(graph, potentials, x), rtol=1e-12)
+                    if connectivity == 4:
+                        assert_allclose(fast.log_z, plain.log_z, rtol=1e-12)
+
+
+def test_bound_of_maxima_never_increases_and_is_above_the_best_configuration(seed):
+    rng = np.random.default_rng(seed)
+    for connectivity in (4, 8):
+        for n_states in (2, 4):
+            graph = lattice(5, 6, connectivity=connectivity)
+            theta = fields.normal(graph, n_states, rng)
+            found = [TRWS(max_iter=n).forward(graph, theta, tau=0.0) for n in range(8)]
+            assert all(map(is_sequential, found))
+            bounds, values = (
+                np.array([field(beliefs).item() for beliefs in found])
+                for field in map(attrgetter, ("bound", "log_z"))
+            )
+            assert (np.diff(bounds) <= 0).all()
+            assert (np.diff(values) >= 0).all()
+            assert (bounds >= values).all()
+
+
+def test_tolerance_of_maximisation_is_that_of_the_potentials_as_given(seed):
+    """Inside, potentials are scaled; both engines stop after the same iteration."""
+    rng = np.random.default_rng(seed)
+    graph = lattice(4, 5)
+    for strength in (0.1, 1.0, 10.0):
+        theta = fields.normal(graph, 3, rng, strength=strength)
+        for tol in (1e-2, 1e-6):
+            fast, plain = by_both_engines(TRWS(max_iter=50, tol=tol), graph, theta, tau=0.0)
+            assert_array_equal(fast.n_iter, plain.n_iter)
+            assert_array_equal(fast.converged, plain.converged)

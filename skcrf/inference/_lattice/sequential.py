@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 from skcrf._numerics import copy, full
-from skcrf.graph import Potentials
+from skcrf.graph import Potentials, sum_by_example
 from skcrf.inference._lattice.engine import (
     Options,
     finite_ranges,
@@ -15,18 +15,26 @@ from skcrf.inference._lattice.engine import (
 )
 from skcrf.inference._lattice.message import exponentiate
 from skcrf.inference._lattice.sequential_message import MAX, RATIO, SUM
-from skcrf.inference._lattice.sequential_readout import marginals, marginals_vjp, message_changes
+from skcrf.inference._lattice.sequential_readout import (
+    choose_states,
+    marginals,
+    marginals_vjp,
+    message_changes,
+    read_bound,
+    score_of,
+)
 from skcrf.inference._lattice.sequential_sweep import sweep, sweep_vjp
 from skcrf.inference._lattice.strips import (
     Strips,
     copy_messages,
     copy_nodes,
+    copy_nodes_below,
     pack_tables,
     shape_of,
     unpack_tables,
 )
 from skcrf.inference._lattice.vector import LANES
-from skcrf.inference._pairwise.engine import MessageEngine
+from skcrf.inference._pairwise.engine import ROUNDING, MessageEngine, magnitudes
 from skcrf.inference._pairwise.readout import read_tables
 
 # The range of logarithms whose exponentials are safe products of doubles, with a margin.
@@ -58,23 +66,19 @@ class SequentialLatticeEngine(MessageEngine):
     """
 
     is_plain = False
+    allowed = None
 
     @classmethod
     def options(cls, plan, theta):
-        # A message has at most the range of its table divided by rho, a product of all messages to a node
-        # that of twice as many tables as there are directions.
         graph, n_labels = plan.graph, theta.unary.shape[1]
         supported, options = lattice_options(graph)
         height, width = graph.shapes.T
         supported &= (height > 1) & (width > 1 + options.has_diagonals)
-        if n_labels < 2 or plan.maximise or not supported.any():
+        if n_labels < 2 or not supported.any():
             return np.zeros(graph.n_examples, dtype=np.int64)
-        node_range, forbids_label = finite_ranges(theta.unary, graph.node_ptr)
-        table_range, forbids_pair = finite_ranges(
-            theta.tables.reshape(len(theta.tables), -1), graph.table_ptr
-        )
-        fits = 2 * node_range + np.where(options.has_diagonals, 32, 14) * table_range <= _RANGE
+        ranges, forbids_label, forbids_pair = _ranges(graph, theta, options.has_diagonals)
         options = options._replace(forbids_label=forbids_label & (n_labels == 2))
+        fits = plan.maximise | (ranges <= _RANGE)  # where it maximises, potentials are scaled
         return np.where(supported & fits & ~forbids_pair, options.encode(), 0)
 
     def __init__(self, plan, theta, options):
@@ -86,7 +90,12 @@ class SequentialLatticeEngine(MessageEngine):
         n_values = 1 if is_ratio else n_labels
         sizes = [shape_of(n_directions, *shape, n_values).size for shape in graph.shapes.tolist()]
         start = np.concatenate([[0], np.cumsum(sizes)])
-        self.weights = np.full(graph.n_examples, 1.0 / n_directions)
+        # Maxima do not depend on the scale of potentials, but rounding errors do.
+        ranges, _, _ = _ranges(graph, theta, options.has_diagonals)
+        self.scale = np.clip(_RANGE / np.maximum(ranges, 1 / _LARGEST), 0.0, _LARGEST)
+        if not plan.maximise:
+            self.scale[:] = 1.0
+        self.weights = 1.0 / (n_directions * self.scale)
         self.table_of = values_at(first_edges(graph, n_directions), graph.edge_table, -1)
         if options.own_tables:
             shape = start[-1] // n_values * n_labels**2
@@ -109,14 +118,21 @@ class SequentialLatticeEngine(MessageEngine):
             for direction in range(n_directions):
                 pack_tables(strips, direction, theta.tables, self.weights, tables[direction])
                 exponentiate(tables[direction])
-        copy_nodes(strips, theta.unary, strips.unary, False)
+        copy_nodes(strips, theta.unary * self.scale[graph.node_example, None], strips.unary, False)
         exponentiate(strips.unary)
         self.strips, self.row_ptr = strips, 2 * n_directions * start
+        if plan.maximise:
+            # With four neighbours, the other way is the order of a breadth-first search too.
+            self.ways = (True,) if n_directions == 2 else (True, False)
+            self.best, self.value = None, np.full(graph.n_examples, -np.inf)
+            self.bound = np.full(graph.n_examples, np.inf)
+            self.rounding = ROUNDING * magnitudes(graph, theta)
+            self._update_best(self.initial_state())
 
     def _shared_tables(self, n_directions):
         """Compute exp(theta / rho) of the table of each example and direction."""
         for direction in range(n_directions):
-            tables = self.theta.tables[self.table_of[:, direction]] * n_directions
+            tables = self.theta.tables[self.table_of[:, direction]] / self.weights[:, None, None]
             yield np.exp(tables - tables.max(axis=(1, 2), keepdims=True))
 
     def initial_state(self):
@@ -126,7 +142,48 @@ class SequentialLatticeEngine(MessageEngine):
         before = copy(state) if self.measure else None
         memory = np.empty((5, self.strips.n_values * LANES))
         sweep(self.strips, state[:, 0], active, self.mode, memory)
-        return message_changes(self.strips, before[:, 0], state[:, 0], active) if self.measure else None
+        changes = np.zeros(len(active))
+        if self.measure:
+            changes = message_changes(self.strips, before[:, 0], state[:, 0], active)
+        if self.mode is not MAX:
+            return changes
+        self._update_best(state)
+        changes = -np.expm1(np.log1p(-np.minimum(changes, 1 - 1e-16)) / self.scale)
+        # An optimal configuration cannot be improved, even if messages still change.
+        is_optimal = self.bound - self.value <= self.rounding
+        return np.where(is_optimal, 0.0, changes)
+
+    def decode(self, state):
+        return self.best
+
+    def _update_best(self, state):
+        """Decode configurations; keep the best per example, and the lowest bound."""
+        for way in self.ways:
+            x = choose_states(self.strips, state[:, 0], self.initial_state()[:, 0], way)
+            value = score_of(self.strips, self.theta, self.graph.edge_table, x)
+            is_better = (value > self.value)[self.graph.node_example]
+            self.best = x if self.best is None else np.where(is_better, x, self.best)
+            self.value = np.maximum(value, self.value)
+        # Rounding may put the bound below the score.
+        self.bound = np.maximum(np.minimum(self.log_z(state), self.bound), self.value)
+
+    def log_z(self, state):
+        """Compute the bound of the log-partition function, or of the best score."""
+        graph, theta = self.graph, self.theta
+        first = theta.unary[:, 0] if self.mode is RATIO else theta.unary.max(axis=1)
+        shift = sum_by_example(first, graph.node_example, graph)
+        shift += sum_by_example(theta.tables.max(axis=(1, 2))[graph.edge_table], graph.edge_example, graph)
+        return read_bound(self.strips, state[:, 0], self.mode, self._allowed()) / self.scale + shift
+
+    def _allowed(self):
+        """Make an array of 0 for forbidden labels and 1 for others, in strips."""
+        if self.allowed is None:
+            allowed = full(self.strips.unary.shape, 1.0)
+            if self.mode is not RATIO:
+                np.sign(self.strips.unary, out=allowed)
+                copy_nodes_below(self.strips, allowed)
+            self.allowed = allowed
+        return self.allowed
 
     def step_vjp(self, adjoint, before, after, active, d_state):
         states = before[:, 0], after[:, 0]
@@ -173,3 +230,14 @@ class SequentialLatticeEngine(MessageEngine):
 
     def expected_tables(self, state):
         return read_tables(self.graph, self.theta, self.rho, self.messages(state))
+
+
+def _ranges(graph, theta, has_diagonals):
+    """Compute the range of the products of each example, and whether it forbids labels or pairs.
+
+    A message has at most the range of its table divided by rho, and a product of all messages to a node that
+    of twice as many tables as there are directions.
+    """
+    nodes, forbids_label = finite_ranges(theta.unary, graph.node_ptr)
+    tables, forbids_pair = finite_ranges(theta.tables.reshape(len(theta.tables), -1), graph.table_ptr)
+    return 2 * nodes + np.where(has_diagonals, 32, 14) * tables, forbids_label, forbids_pair

@@ -87,12 +87,19 @@ def transposed(table):
 
 
 @kernel
-def _entry(table, x, z, i):
+def entry(table, x, z, i):
     """Load the entry of a table for target x and source z: a number, or a vector from lane i on."""
     at = table.first + x * table.target + z * table.source
     if len(table) == 4:
         return number(table.place, at)
     return load(table.place, at + i)
+
+
+@kernel
+def entry_of_lane(table, x, z, lane):
+    """Load the entry of a table for one lane."""
+    at = table.first + x * table.target + z * table.source
+    return number(table.place, at if len(table) == 4 else at + lane)
 
 
 @vector_kernel
@@ -137,8 +144,8 @@ def send_ratio(table, own, own_at, belief, out, to):
     """Compute ratios of messages; `own` are the messages from the receivers."""
     for i in range(0, LANES, WIDTH):
         b, c = load(own, own_at + i), load(belief, i)
-        top = _entry(table, 1, 0, i) * b + _entry(table, 1, 1, i) * c
-        bottom = _entry(table, 0, 0, i) * b + _entry(table, 0, 1, i) * c
+        top = entry(table, 1, 0, i) * b + entry(table, 1, 1, i) * c
+        bottom = entry(table, 0, 0, i) * b + entry(table, 0, 1, i) * c
         store(top / bottom, out, to + i)
 
 
@@ -148,9 +155,9 @@ def send_ratio_vjp(table, own, own_at, d_own, work, d_sent, to, d_table):
     for i in range(0, LANES, WIDTH):
         b, c, d = load(own, own_at + i), load(work.belief, i), load(d_sent, to + i)
         # The adjoint times the share of source 1 in numerator and denominator of the ratio.
-        top, bottom = _entry(table, 1, 1, i) * c, _entry(table, 0, 1, i) * c
-        top = d * top / (_entry(table, 1, 0, i) * b + top)
-        bottom = d * bottom / (_entry(table, 0, 0, i) * b + bottom)
+        top, bottom = entry(table, 1, 1, i) * c, entry(table, 0, 1, i) * c
+        top = d * top / (entry(table, 1, 0, i) * b + top)
+        bottom = d * bottom / (entry(table, 0, 0, i) * b + bottom)
         d_cavity = top - bottom
         store(load(work.d_belief, i) + d_cavity, work.d_belief, i)
         store(load(d_own, own_at + i) - d_cavity, d_own, own_at + i)
@@ -186,14 +193,14 @@ def _sum_of_four(table, n, x, c, at, out):
     a0 = a1 = a2 = a3 = b0 = b1 = b2 = b3 = zeros_like(load(c, at))
     for z in range(n):
         low, high = load(c, at + z * LANES), load(c, at + z * LANES + WIDTH)
-        a0 = a0 + _entry(table, x, z, 0) * low
-        b0 = b0 + _entry(table, x, z, WIDTH) * high
-        a1 = a1 + _entry(table, x + 1, z, 0) * low
-        b1 = b1 + _entry(table, x + 1, z, WIDTH) * high
-        a2 = a2 + _entry(table, x + 2, z, 0) * low
-        b2 = b2 + _entry(table, x + 2, z, WIDTH) * high
-        a3 = a3 + _entry(table, x + 3, z, 0) * low
-        b3 = b3 + _entry(table, x + 3, z, WIDTH) * high
+        a0 = a0 + entry(table, x, z, 0) * low
+        b0 = b0 + entry(table, x, z, WIDTH) * high
+        a1 = a1 + entry(table, x + 1, z, 0) * low
+        b1 = b1 + entry(table, x + 1, z, WIDTH) * high
+        a2 = a2 + entry(table, x + 2, z, 0) * low
+        b2 = b2 + entry(table, x + 2, z, WIDTH) * high
+        a3 = a3 + entry(table, x + 3, z, 0) * low
+        b3 = b3 + entry(table, x + 3, z, WIDTH) * high
     to = x * LANES
     store(a0, out, to)
     store(b0, out, to + WIDTH)
@@ -209,8 +216,8 @@ def _sum_of_four(table, n, x, c, at, out):
 def _sum_of_one(table, n, x, c, at, out):
     a = b = zeros_like(load(c, at))
     for z in range(n):
-        a = a + _entry(table, x, z, 0) * load(c, at + z * LANES)
-        b = b + _entry(table, x, z, WIDTH) * load(c, at + z * LANES + WIDTH)
+        a = a + entry(table, x, z, 0) * load(c, at + z * LANES)
+        b = b + entry(table, x, z, WIDTH) * load(c, at + z * LANES + WIDTH)
     store(a, out, x * LANES)
     store(b, out, x * LANES + WIDTH)
 
@@ -219,8 +226,8 @@ def _sum_of_one(table, n, x, c, at, out):
 def _best_of_one(table, n, x, c, at, out):
     a = b = zeros_like(load(c, at))
     for z in range(n):
-        a = at_least(_entry(table, x, z, 0) * load(c, at + z * LANES), a)
-        b = at_least(_entry(table, x, z, WIDTH) * load(c, at + z * LANES + WIDTH), b)
+        a = at_least(entry(table, x, z, 0) * load(c, at + z * LANES), a)
+        b = at_least(entry(table, x, z, WIDTH) * load(c, at + z * LANES + WIDTH), b)
     store(a, out, x * LANES)
     store(b, out, x * LANES + WIDTH)
 
@@ -268,7 +275,7 @@ def _adjoints_of_sums(table, cavity, c_at, sent, d_sent, to, n, out, s_at):
     for i in range(0, LANES, WIDTH):
         total = d_total = zeros_like(load(sent, to))
         for z in range(n):
-            total = total + _entry(table, 0, z, i) * load(cavity, c_at + z * LANES + i)
+            total = total + entry(table, 0, z, i) * load(cavity, c_at + z * LANES + i)
             d_total = d_total + load(d_sent, to + z * STRIDE + i)
         scale = load(sent, to + i) / total
         for x in range(n):

@@ -256,6 +256,23 @@ def copy_messages(strips, rows, state, to_rows):
 
 
 @kernel
+def copy_nodes_below(strips, flat):
+    """Copy values of the last row of a strip to the strip below."""
+    stride = LANES + _SIDES
+    for example in range(len(strips.shapes)):
+        height, width = strips.shapes[example]
+        shape = shape_of(strips.n_directions, height, width, strips.n_values)
+        shift = shape.slope * LANES
+        for strip in range(shape.n_strips - 1):
+            above = strips.start[example] + strip * shape.positions * shape.row
+            below = above + shape.positions * shape.row
+            for p in range(shape.positions - shift):
+                for x in range(strips.n_values):
+                    value = flat[above + (p + shift) * shape.row + x * stride + LANES]
+                    flat[below + p * shape.row + x * stride] = value
+
+
+@kernel
 def copy_side(strips, shape, state, start, strip, forward):
     """Copy messages of a strip to the strips beside it, after it was swept.
 
