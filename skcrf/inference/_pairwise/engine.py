@@ -20,8 +20,8 @@ from skcrf.inference._pairwise.readout import (
 from skcrf.inference._pairwise.schedule import breadth_first, edge_links, message_schedule
 from skcrf.inference._pairwise.sweep import marginals, marginals_vjp, sweep, sweep_vjp
 
-# Relative to the numbers that are summed, a score within rounding errors of its bound is optimal.
-_ROUNDING = 1e-14
+#: Relative to the numbers that are summed, a score within rounding errors of its bound is optimal.
+ROUNDING = 1e-14
 
 
 class MessageEngine(Engine):
@@ -145,7 +145,7 @@ class ChainEngine(PairwiseEngine):
             self.orders = np.arange(self.graph.n_nodes), order
             self.best, self.value = None, np.full(self.graph.n_examples, -np.inf)
             self.bound = np.full(self.graph.n_examples, np.inf)
-            self.rounding = _ROUNDING * _magnitudes(self.graph, theta)
+            self.rounding = ROUNDING * magnitudes(self.graph, theta)
             self._update_best(self.initial_state())
 
     def step(self, state, active):
@@ -174,7 +174,7 @@ class ChainEngine(PairwiseEngine):
         self.bound = np.maximum(np.minimum(bound, self.bound), self.value)
 
 
-def _magnitudes(graph, theta):
+def magnitudes(graph, theta):
     """Sum the largest absolute potentials of all nodes and edges per example."""
     nodes, tables = (
         np.abs(np.where(values > -np.inf, values, 0.0)).max(axis=axes, initial=0.0)
