@@ -8,8 +8,8 @@ import numpy as np
 
 from skcrf._numerics import inlined_kernel, kernel, log_normalise, softmax
 from skcrf.graph import Potentials
+from skcrf.inference._pairwise.block import SMALL
 from skcrf.inference._pairwise.products import cavities_of, cavities_vjp, node_products, node_products_vjp
-from skcrf.inference._pairwise.sweep import SMALL
 
 
 @kernel

@@ -7,15 +7,16 @@ import numpy as np
 from skcrf._numerics import kernel
 
 #: Maximum number of messages per block.
-BLOCK_SIZE = 8
+BLOCK_SIZE = 32
 # Number of weights per table for which exponentials are stored. Spanning trees give edges about ten.
 _MAX_WEIGHTS = 32
 
 #: Columns that describe a node that sends: the node, the range of the positions of its incoming messages, and
 #: the position of the incoming message of the same edge.
 NODE, FIRST, END, OWN = range(4)
-#: More columns of `MessageSchedule.updates`: position and number of the message.
-POSITION, MESSAGE = range(4, 6)
+#: More columns of `MessageSchedule.updates`: position and number of the message, the table of its edge, and
+#: the row of `exp_tables` that its edge uses, -1 for none.
+POSITION, MESSAGE, TABLE, EXP_TABLE = range(4, 8)
 
 
 class MessageSchedule(NamedTuple):
@@ -24,76 +25,163 @@ class MessageSchedule(NamedTuple):
     The position of a message is its index in `graph.incident`. Messages are stored by position, so that all
     messages to a node are contiguous: otherwise sweeps on large graphs mostly wait for memory.
 
+    Updates are in an order that gives the same messages as the order of ``graph.schedule``. Those that do not
+    depend on each other, in one example or in several, are computed together in blocks. The sequence of the
+    updates of an example does not depend on the other examples.
+
     Attributes
     ----------
-    updates : ndarray of shape (n_messages, 6), int32
-        One row per message, in the order of the schedule; columns NODE, FIRST, END, OWN, POSITION, MESSAGE.
+    updates : ndarray of shape (n_messages, 8), int32
+        One row per message; columns NODE, FIRST, END, OWN, POSITION, MESSAGE, TABLE, EXP_TABLE.
+    example : ndarray of shape (n_messages,), int32
+        The example of each update.
     block_ptr : ndarray of shape (n_blocks + 1,)
         Where blocks of updates start. The messages of a block do not depend on each other.
-    example_ptr : ndarray of shape (n_examples + 1,)
-        Where the blocks of each example start.
+    block_table : ndarray of shape (n_blocks,)
+        ``2 * EXP_TABLE + MESSAGE % 2`` in blocks of `BLOCK_SIZE` messages of one example for which these are
+        equal, -1 in others.
     weights : ndarray of shape (n_messages,)
         rho, by position.
     exp_tables : ndarray of shape (n_exp_tables, n_states, n_states)
         ``exp((theta - max theta) / rho)`` for each distinct pair of a table and a weight.
     edge_exp_table : ndarray of shape (n_edges,)
         The row of `exp_tables` that an edge uses, -1 for none.
+    first_edge : ndarray of shape (n_exp_tables,)
+        An edge that uses each row of `exp_tables`.
     """
 
     updates: np.ndarray
+    example: np.ndarray
     block_ptr: np.ndarray
-    example_ptr: np.ndarray
+    block_table: np.ndarray
     weights: np.ndarray
     exp_tables: np.ndarray
     edge_exp_table: np.ndarray
+    first_edge: np.ndarray
 
 
 def message_schedule(graph, theta, rho, *, maximise):
     """Prepare the updates in the order of ``graph.schedule``; maximising needs no exponentials."""
-    updates, block_ptr, example_ptr = _updates(graph)
     first_edge, edge_exp_table = distinct_tables(graph, rho)
     if maximise:
         first_edge, edge_exp_table = first_edge[:0], np.full(graph.n_edges, -1)
+    order = _updates(graph, _levels(graph), edge_exp_table)
     tables = theta.tables[graph.edge_table[first_edge]]
     top = tables.max(axis=(1, 2), keepdims=True, initial=-np.inf)
     tables -= np.where(top > -np.inf, top, 0.0)  # in place: the tables of many edges are large
     tables /= rho[first_edge, None, None]
     exp_tables = np.exp(tables, out=tables)
     weights = rho[graph.incident >> 1]
-    return MessageSchedule(updates, block_ptr, example_ptr, weights, exp_tables, edge_exp_table)
+    return MessageSchedule(*order, weights, exp_tables, edge_exp_table, first_edge)
 
 
 @kernel
-def _updates(graph):
-    """Compute the fields `updates`, `block_ptr` and `example_ptr`."""
-    n_messages, n_examples = len(graph.schedule), len(graph.node_ptr) - 1
+def _levels(graph):
+    """Compute the level of each update in the order of ``graph.schedule``; those of a level are independent.
+
+    An update reads the messages to its source and writes one to its target. It is above the updates that
+    wrote what it reads, and above those that read what it overwrites.
+    """
+    level = np.empty(len(graph.schedule), np.int64)
+    written, read = np.full(len(graph.node_order), -1), np.full(len(graph.node_order), -1)
+    for p in range(len(level)):
+        message = graph.schedule[p]
+        target, source = graph.edges[message >> 1, message & 1], graph.edges[message >> 1, 1 - (message & 1)]
+        level[p] = max(written[source], read[target]) + 1
+        written[target], read[source] = max(written[target], level[p]), max(read[source], level[p])
+    return level
+
+
+@kernel
+def _sorted_by(keys, order):
+    """Sort indices by their keys, which are small integers from 0 on; equal keys keep their order."""
+    ptr = np.zeros((keys.max() if len(keys) > 0 else 0) + 2, np.int64)
+    for p in order:
+        ptr[keys[p] + 1] += 1
+    for key in range(len(ptr) - 1):
+        ptr[key + 1] += ptr[key]
+    out = np.empty_like(order)
+    for p in order:
+        out[ptr[keys[p]]] = p
+        ptr[keys[p]] += 1
+    return out
+
+
+@kernel
+def _block_order(level, example, order):
+    """Move the updates of an example that do not fill a block behind full blocks of the same level.
+
+    `order` is sorted by level, then by example. Returns the new order and where blocks start.
+    """
+    out, ptr = np.empty_like(order), np.empty(len(order) + 1, np.int64)
+    n_blocks, first, n_out = 0, 0, 0
+    rest = np.empty_like(order)
+    while first < len(order):
+        n_rest, this = 0, level[order[first]]
+        while first < len(order) and level[order[first]] == this:
+            end = first + 1
+            while (
+                end < len(order)
+                and level[order[end]] == this
+                and example[order[end]] == example[order[first]]
+            ):
+                end += 1
+            while end - first >= BLOCK_SIZE:
+                out[n_out : n_out + BLOCK_SIZE] = order[first : first + BLOCK_SIZE]
+                ptr[n_blocks] = n_out
+                first, n_out, n_blocks = first + BLOCK_SIZE, n_out + BLOCK_SIZE, n_blocks + 1
+            rest[n_rest : n_rest + end - first] = order[first:end]
+            first, n_rest = end, n_rest + end - first
+        for r in range(n_rest):
+            if r % BLOCK_SIZE == 0:
+                ptr[n_blocks] = n_out
+                n_blocks += 1
+            out[n_out] = rest[r]
+            n_out += 1
+    ptr[n_blocks] = n_out
+    return out, ptr[: n_blocks + 1].copy()
+
+
+@kernel
+def _updates(graph, level, edge_exp_table):
+    """Compute the fields `updates`, `example`, `block_ptr` and `block_table`."""
+    n_messages = len(graph.schedule)
     position = np.empty(n_messages, np.int64)
     for q in range(n_messages):
         position[graph.incident[q]] = q
-    updates, block_ptr = np.empty((n_messages, 6), np.int32), np.empty(n_messages + 1, np.int64)
-    example_ptr = np.zeros(n_examples + 1, np.int64)
-    reached = np.full(len(graph.node_order), -1)  # the last block with a message to a node
-    n_blocks = 0
-    for example in range(n_examples):
-        start = -BLOCK_SIZE
+    example_of, kind = np.empty(n_messages, np.int32), np.empty(n_messages, np.int64)
+    kind_of_edge, newest = np.empty(len(edge_exp_table), np.int64), 0
+    for edge in range(len(edge_exp_table)):
+        # Tables are numbered by example, so that updates sorted by them are also sorted by example.
+        newest = max(newest, edge_exp_table[edge])
+        kind_of_edge[edge] = edge_exp_table[edge] if edge_exp_table[edge] >= 0 else newest
+    for example in range(len(graph.node_ptr) - 1):
         for p in range(2 * graph.edge_ptr[example], 2 * graph.edge_ptr[example + 1]):
             message = graph.schedule[p]
-            edge, side = message >> 1, message & 1
-            source = graph.edges[edge, 1 - side]
-            if p - start >= BLOCK_SIZE or reached[source] == n_blocks - 1:
-                start = p
-                block_ptr[n_blocks] = p
-                n_blocks += 1
-            reached[graph.edges[edge, side]] = n_blocks - 1
-            updates[p, NODE] = source
-            updates[p, FIRST] = graph.incident_ptr[source]
-            updates[p, END] = graph.incident_ptr[source + 1]
-            updates[p, OWN] = position[message ^ 1]
-            updates[p, POSITION] = position[message]
-            updates[p, MESSAGE] = message
-        example_ptr[example + 1] = n_blocks
-    block_ptr[n_blocks] = n_messages
-    return updates, block_ptr[: n_blocks + 1].copy(), example_ptr
+            example_of[p], kind[p] = example, 2 * kind_of_edge[message >> 1] + (message & 1)
+    by_level = _sorted_by(level, _sorted_by(kind, np.arange(n_messages)))
+    order, block_ptr = _block_order(level, example_of, by_level)
+    updates, block_table = np.empty((n_messages, 8), np.int32), np.full(len(block_ptr) - 1, -1)
+    example = np.empty(n_messages, np.int32)
+    for n in range(n_messages):
+        message = graph.schedule[order[n]]
+        edge, side = message >> 1, message & 1
+        source = graph.edges[edge, 1 - side]
+        updates[n, NODE] = source
+        updates[n, FIRST], updates[n, END] = graph.incident_ptr[source], graph.incident_ptr[source + 1]
+        updates[n, OWN], updates[n, POSITION] = position[message ^ 1], position[message]
+        updates[n, MESSAGE], updates[n, TABLE] = message, graph.edge_table[edge]
+        updates[n, EXP_TABLE] = edge_exp_table[edge]
+        example[n] = example_of[order[n]]
+    for block in range(len(block_table)):
+        first, end = block_ptr[block], block_ptr[block + 1]
+        kind_of_block = 2 * updates[first, EXP_TABLE] + updates[first, MESSAGE] % 2
+        is_uniform = end - first == BLOCK_SIZE and updates[first, EXP_TABLE] >= 0
+        for n in range(first, end):
+            is_uniform &= 2 * updates[n, EXP_TABLE] + updates[n, MESSAGE] % 2 == kind_of_block
+        if is_uniform:  # the table is that of one example
+            block_table[block] = kind_of_block
+    return updates, example, block_ptr, block_table
 
 
 @kernel
