@@ -67,8 +67,9 @@ def potentials(graph, n_states, rng, *, size=1.0, forbidden=0.0):
 def make_engine(graph, theta, rho, damping=0.0, maximise=False, log_domain=False):
     engine = PairwiseEngine(Plan(graph, rho, 1, 1e-9, damping, maximise=maximise), theta)
     if log_domain:
-        engine.schedule.updates[:, EXP_TABLE] = -1
-        engine.schedule.block_table[:] = -1
+        updates, block_table = engine.schedule.updates.copy(), np.full_like(engine.schedule.block_table, -1)
+        updates[:, EXP_TABLE] = -1
+        engine.schedule = engine.schedule._replace(updates=updates, block_table=block_table)
     return engine
 
 

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from skcrf._numerics import kernel
+from skcrf._numerics import ArrayCache, kernel, vector_exp, vector_kernel
 
 #: Maximum number of messages per block.
 BLOCK_SIZE = 32
@@ -60,19 +60,54 @@ class MessageSchedule(NamedTuple):
     first_edge: np.ndarray
 
 
+class _Order(NamedTuple):
+    """What a schedule keeps for other potentials: the edge weights, and the fields without `exp_tables`."""
+
+    rho: np.ndarray
+    maximise: bool
+    fields: dict
+
+
+_orders = ArrayCache()
+
+
 def message_schedule(graph, theta, rho, *, maximise):
     """Prepare the updates in the order of ``graph.schedule``; maximising needs no exponentials."""
+    order = _orders.get(graph.schedule)
+    if order is None or order.maximise != maximise or not np.array_equal(order.rho, rho):
+        order = _orders.put(graph.schedule, _order(graph, rho, maximise))
+    exp_tables = exponentials_of_tables(theta.tables, graph.edge_table, order.fields["first_edge"], rho)
+    return MessageSchedule(exp_tables=exp_tables, **order.fields)
+
+
+def _order(graph, rho, maximise):
+    """Compute the fields of a schedule that do not depend on potentials."""
     first_edge, edge_exp_table = distinct_tables(graph, rho)
     if maximise:
         first_edge, edge_exp_table = first_edge[:0], np.full(graph.n_edges, -1)
-    order = _updates(graph, _levels(graph), edge_exp_table)
-    tables = theta.tables[graph.edge_table[first_edge]]
-    top = tables.max(axis=(1, 2), keepdims=True, initial=-np.inf)
-    tables -= np.where(top > -np.inf, top, 0.0)  # in place: the tables of many edges are large
-    tables /= rho[first_edge, None, None]
-    exp_tables = np.exp(tables, out=tables)
-    weights = rho[graph.incident >> 1]
-    return MessageSchedule(*order, weights, exp_tables, edge_exp_table, first_edge)
+    updates, example, block_ptr, block_table = _updates(graph, _levels(graph), edge_exp_table)
+    fields = {"updates": updates, "example": example, "block_ptr": block_ptr, "block_table": block_table}
+    edges = {"edge_exp_table": edge_exp_table, "first_edge": first_edge}
+    return _Order(rho.copy(), maximise, {**fields, **edges, "weights": rho[graph.incident >> 1]})
+
+
+@vector_kernel
+def exponentials_of_tables(tables, edge_table, first_edge, rho):
+    """Compute ``exp((theta - max theta) / rho)`` for the tables and weights of some edges."""
+    out = np.empty((len(first_edge), *tables.shape[1:]))
+    for row in range(len(first_edge)):
+        table, power, top = edge_table[first_edge[row]], 1.0 / rho[first_edge[row]], -np.inf
+        for x in range(tables.shape[1]):
+            for z in range(tables.shape[2]):
+                top = max(top, tables[table, x, z])
+        top = top if top > -np.inf else 0.0
+        for x in range(tables.shape[1]):
+            for z in range(tables.shape[2]):
+                out[row, x, z] = power * (tables[table, x, z] - top)
+    flat = out.reshape(-1)
+    for i in range(flat.size):
+        flat[i] = vector_exp(flat[i])
+    return out
 
 
 @kernel
