@@ -19,7 +19,8 @@ from skcrf.graph import Potentials, chain, from_edges, lattice, mesh, pack, tabl
 from skcrf.inference import BP, TRW, TRWS, Exact, MaxProduct, MeanField, Tree
 from skcrf.inference._engine import Plan
 from skcrf.inference._pairwise.engine import PairwiseEngine
-from skcrf.inference._pairwise.schedule import BLOCK_SIZE, EXP_TABLE, MESSAGE, message_schedule
+from skcrf.inference._pairwise.schedule import message_schedule
+from skcrf.inference._pairwise.updates import BLOCK_SIZE, EXP_TABLE, MESSAGE
 
 
 def random_graph(rng, n_nodes, n_edges, **kwargs):

@@ -42,8 +42,8 @@ from skcrf.inference._pairwise.hubs import (
     spread_adjoints,
     total_messages,
 )
-from skcrf.inference._pairwise.schedule import BLOCK_SIZE, END, FIRST, NODE, OWN
 from skcrf.inference._pairwise.sweep import cavity, cavity_vjp
+from skcrf.inference._pairwise.updates import BLOCK_SIZE, END, FIRST, NODE, OWN
 
 
 @inlined_kernel

@@ -11,16 +11,7 @@ from skcrf.inference._lattice.vector import WIDTH, address, load, number, put
 from skcrf.inference._lattice.vector import store as store_vector
 from skcrf.inference._lattice.vector import total as total_of
 from skcrf.inference._pairwise.hubs import MAX_DIRECT, add_message, hub_cavity, hub_cavity_vjp, remove_message
-from skcrf.inference._pairwise.schedule import (
-    BLOCK_SIZE,
-    END,
-    EXP_TABLE,
-    FIRST,
-    MESSAGE,
-    NODE,
-    OWN,
-    POSITION,
-)
+from skcrf.inference._pairwise.updates import BLOCK_SIZE, END, EXP_TABLE, FIRST, MESSAGE, NODE, OWN, POSITION
 
 #: Sums of exponentials below this are computed again in the log domain: below 1e-304 exponentials are lost.
 SMALL = 1e-200

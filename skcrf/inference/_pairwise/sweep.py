@@ -32,7 +32,7 @@ from skcrf.inference._pairwise.hubs import (
     spread_adjoints,
     total_messages,
 )
-from skcrf.inference._pairwise.schedule import BLOCK_SIZE, EXP_TABLE, MESSAGE, POSITION, TABLE
+from skcrf.inference._pairwise.updates import BLOCK_SIZE, EXP_TABLE, MESSAGE, POSITION, TABLE
 
 
 @inlined_kernel
