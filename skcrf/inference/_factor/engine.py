@@ -27,9 +27,11 @@ class FactorEngine(Engine):
         self.maximised = np.full(plan.graph.n_nodes, False) | plan.maximise
         self.schedule = factor_schedule(plan.graph, theta, plan.rho, self.maximised)
         self.hubs = hubs_of(plan.graph)
+        # Mixed-product messages depend on beliefs that are equal.
+        self.dtype = np.float64 if self.maximised.any() else plan.dtype
 
     def initial_state(self):
-        return np.zeros((len(self.graph.scope), self.theta.unary.shape[1]))
+        return np.zeros((len(self.graph.scope), self.theta.unary.shape[1]), dtype=self.dtype)
 
     def step(self, state, active):
         settings = self.hubs, self.damping, self.measure
@@ -54,21 +56,27 @@ class FactorEngine(Engine):
         return self._read_factors(state, np.empty(0))[0]
 
     def expected_tables(self, state):
-        return read_tables(self.schedule, self.graph, self.theta, self.rho, state)
+        return read_tables(*self._problem(state))
 
     def readout_vjp(self, state, d_mu, d_edge_mu, d_log_z, through):
         d_edge_mu = np.empty(0) if d_edge_mu is None else d_edge_mu
-        problem = self.schedule, self.graph, self.theta, self.rho, state
-        return read_vjp(*problem, self._log_marginals(state), d_mu, d_edge_mu, d_log_z, through)
+        problem = self._problem(state)
+        d_state, d_theta = read_vjp(
+            *problem, self._log_marginals(problem[-1]), d_mu, d_edge_mu, d_log_z, through
+        )
+        return d_state.astype(self.dtype, copy=False), d_theta
 
     def decode(self, state):
         order, _ = breadth_first(factor_links(self.graph))
-        problem = self.schedule, self.graph, self.theta, self.rho, state
-        return choose_states(*problem, self.maximised, order)
+        return choose_states(*self._problem(state), self.maximised, order)
 
-    def _log_marginals(self, state):
-        return read_nodes(self.graph, self.theta, self.schedule.weights, state)
+    def _problem(self, state):
+        """Return the arguments of functions that read beliefs, of float64 also where the state is not."""
+        return self.schedule, self.graph, self.theta, self.rho, state.astype(np.float64, copy=False)
+
+    def _log_marginals(self, messages):
+        return read_nodes(self.graph, self.theta, self.schedule.weights, messages)
 
     def _read_factors(self, state, factor_mu):
-        problem = self.schedule, self.graph, self.theta, self.rho, state
-        return read_factors(*problem, self._log_marginals(state), factor_mu), factor_mu
+        problem = self._problem(state)
+        return read_factors(*problem, self._log_marginals(problem[-1]), factor_mu), factor_mu

@@ -97,13 +97,13 @@ class PairwiseEngine(MessageEngine):
 
     def __init__(self, plan, theta, options=1):
         super().__init__(plan, theta, options)
-        self.damping, self.maximise = float(plan.damping), plan.maximise
+        self.damping, self.maximise, self.dtype = float(plan.damping), plan.maximise, plan.dtype
         self.row_ptr = 2 * plan.graph.edge_ptr
         self.schedule = message_schedule(plan.graph, theta, plan.rho, maximise=plan.maximise)
         self.hubs = hubs_of(plan.graph)
 
     def initial_state(self):
-        return np.zeros((2 * self.graph.n_edges, self.theta.unary.shape[1]))
+        return np.zeros((2 * self.graph.n_edges, self.theta.unary.shape[1]), dtype=self.dtype)
 
     def step(self, state, active):
         settings = self.hubs, self.damping, self.maximise, self.measure
@@ -122,12 +122,12 @@ class PairwiseEngine(MessageEngine):
         return Potentials(adjoint.unary, tables)
 
     def messages(self, state):
-        messages = np.empty_like(state)
+        messages = np.empty(state.shape)  # of float64 also where those of the state are not
         messages[self.graph.incident] = state
         return messages
 
     def messages_vjp(self, d_messages):
-        return d_messages[self.graph.incident]
+        return d_messages[self.graph.incident].astype(self.dtype, copy=False)
 
     def marginals(self, state):
         return marginals(self.graph, self.theta, self.schedule.weights, state)
