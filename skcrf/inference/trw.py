@@ -13,7 +13,7 @@ import numpy as np
 from sklearn.base import clone
 from sklearn.utils._param_validation import Interval, StrOptions
 
-from skcrf._numerics import ArrayCache, kernel
+from skcrf._numerics import GraphCache, kernel
 from skcrf.graph import ExampleError, FactorGraph
 from skcrf.inference._engine import Plan
 from skcrf.inference._fixed_point import may_resume
@@ -169,7 +169,7 @@ def forest_weights(graph):
 #: Edge weights by name.
 EDGE_WEIGHTS = {"auto": forest_weights, "spanning_trees": spanning_tree_weights}
 
-_weights = {name: ArrayCache() for name in EDGE_WEIGHTS}
+_weights = {name: GraphCache() for name in EDGE_WEIGHTS}
 
 
 @singledispatch
