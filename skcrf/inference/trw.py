@@ -107,12 +107,9 @@ class TRW(MessagePassing):
 
     def _edge_weights(self, graph):
         if isinstance(self.rho, str):
-            found = _weights[self.rho].get(graph.schedule)
-            return (
-                _weights[self.rho].put(graph.schedule, EDGE_WEIGHTS[self.rho](graph))
-                if found is None
-                else found
-            )
+            known = _weights[self.rho]
+            rho = known.get(graph)
+            return known.put(graph, EDGE_WEIGHTS[self.rho](graph)) if rho is None else rho
         rho = np.asarray(self.rho, dtype=np.float64)
         if not ((rho > 0) & (rho <= 1)).all():
             raise ValueError(f"rho must be above 0 and at most 1, got {self.rho!r}.")
