@@ -105,9 +105,9 @@ class _Lease:
 
     __slots__ = ("__array_interface__", "block")
 
-    def __init__(self, block, shape):
+    def __init__(self, block, shape, dtype):
         self.block = block
-        self.__array_interface__ = block.__array_interface__ | {"shape": shape}
+        self.__array_interface__ = block.__array_interface__ | {"shape": shape, "typestr": dtype.str}
 
     def __del__(self, pool=_Pool):
         if pool.users:
@@ -137,12 +137,13 @@ def _aligned(size):
     return array[first : first + size]
 
 
-def empty(shape):
-    """Make a C-ordered array of float64 with arbitrary values."""
-    shape = shape if isinstance(shape, tuple) else (shape,)
-    size = math.prod(shape)
+def empty(shape, dtype=np.float64):
+    """Make a C-ordered array with arbitrary values."""
+    shape, dtype = shape if isinstance(shape, tuple) else (shape,), np.dtype(dtype)
+    n_values = math.prod(shape)
+    size = -(-n_values * dtype.itemsize // 8)  # of a block of float64
     if not _Pool.users or size < _SMALLEST:
-        return _aligned(size).reshape(shape)
+        return _aligned(size).view(dtype)[:n_values].reshape(shape)
     block = None
     with _Pool.lock:
         _Pool.sort()
@@ -152,19 +153,19 @@ def empty(shape):
         elif i > 0 and 2 * len(_Pool.free[i - 1]) >= size:
             del _Pool.free[i - 1]  # the new block replaces it, so that growing sizes do not fill the memory
     block = _aligned(size) if block is None else block
-    return np.asarray(_Lease(block, shape))
+    return np.asarray(_Lease(block, shape, dtype))
 
 
-def full(shape, value):
-    """Make a C-ordered array of float64 filled with one value."""
-    array = empty(shape)
+def full(shape, value, dtype=np.float64):
+    """Make a C-ordered array filled with one value."""
+    array = empty(shape, dtype)
     array.fill(value)
     return array
 
 
 def copy(values):
-    """Copy an array of float64 into a C-ordered scratch array."""
-    array = empty(values.shape)
+    """Copy an array into a C-ordered scratch array."""
+    array = empty(values.shape, values.dtype)
     np.copyto(array, values)
     return array
 

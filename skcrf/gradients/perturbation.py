@@ -151,7 +151,7 @@ class Perturbation(StationaryGradient):
         """Compute the step of each example."""
         finite = Potentials(*(np.where(np.isfinite(part), part, 0.0) for part in theta))
         size = 1.0 + max_abs_by_example(graph, *finite, graph.entry_rows)
-        scale = self.multiplier * np.finfo(np.float64).eps ** (1 / 3)
+        scale = self.multiplier * self.inference_.precision ** (1 / 3)
         return scale * size / max_abs_by_example(graph, d_mu, d_edge_mu)
 
 

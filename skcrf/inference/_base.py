@@ -237,6 +237,11 @@ class BaseInference(BaseEstimator, ABC):
         return False
 
     @property
+    def precision(self):
+        """Relative rounding error of the marginals."""
+        return np.finfo(np.float64).eps
+
+    @property
     def is_random(self):
         """Whether marginals are estimated from samples, so that differences of them are not derivatives.
 

@@ -35,6 +35,8 @@ class Plan(NamedTuple):
         The messages along which trees are summed, if that sum is log_z; None if log_z is theta . mu + H(mu).
     maximise : bool or ndarray of shape (n_nodes,)
         Whether to maximise instead of summing; only `FactorEngine` takes an array.
+    dtype : type
+        Type of the messages and of their tape.
     """
 
     graph: Graph | FactorGraph
@@ -45,6 +47,7 @@ class Plan(NamedTuple):
     tape: bool = False
     inward: np.ndarray | None = None
     maximise: Any = False
+    dtype: type = np.float64
 
 
 class Engine(ABC):
@@ -52,6 +55,7 @@ class Engine(ABC):
 
     The state of the iterations is an array of rows; rows ``row_ptr[e]`` to ``row_ptr[e + 1]`` belong to
     example `e`. An adjoint holds derivatives with respect to the potentials in the layout of the engine.
+    States and their adjoints are of type `dtype`; all other arguments and results are of float64.
 
     Parameters
     ----------
@@ -71,6 +75,8 @@ class Engine(ABC):
     bound = None
     #: ndarray of shape (n_examples + 1,): where the rows of each example start; set by the constructor.
     row_ptr = None
+    #: Type of the states; the constructor of an engine that computes in other types takes that of the plan.
+    dtype = np.float64
 
     @classmethod
     def options(cls, plan, theta):
@@ -228,6 +234,19 @@ def choose_engines(engines, plan, theta):
     return groups
 
 
+def part_of(plan, theta, examples):
+    """Select examples: return their Plan, Potentials and Selection."""
+    graph, where = select(plan.graph, examples)
+    part = plan._replace(graph=graph)
+    if plan.rho is not None:
+        part = part._replace(rho=plan.rho[where.edges])
+    if plan.inward is not None:
+        part = part._replace(inward=2 * np.arange(graph.n_edges) + (plan.inward[where.edges] & 1))
+    if np.ndim(plan.maximise):
+        part = part._replace(maximise=plan.maximise[where.nodes])
+    return part, Potentials(theta.unary[where.nodes], theta.tables[where.entries]), where
+
+
 def infer(engines, plan, theta, *, edges, tape, start=None):
     """Iterate with the engine of each example.
 
@@ -257,9 +276,7 @@ def infer(engines, plan, theta, *, edges, tape, start=None):
         return _infer_one(engine(plan, theta, options), plan, edges, tape, start)
     selections, parts = [], []
     for engine, options, examples in groups:
-        graph, where = select(plan.graph, examples)
-        part = plan._replace(graph=graph, rho=None if plan.rho is None else plan.rho[where.edges])
-        part_theta = Potentials(theta.unary[where.nodes], theta.tables[where.entries])
+        part, part_theta, where = part_of(plan, theta, examples)
         selections.append(where)
         parts.append(_infer_one(engine(part, part_theta, options), part, edges, tape, None))
     return _joined(plan.graph, theta, selections, parts)
@@ -270,7 +287,7 @@ def _infer_one(engine, plan, edges, tape, start):
     resumed = start is not None and start.fits(engine)
     trace = iterate(
         engine.step,
-        start.state.astype(np.float64) if resumed else engine.initial_state(),
+        start.state.astype(engine.dtype) if resumed else engine.initial_state(),
         plan.graph.n_examples,
         max_iter=plan.max_iter,
         tol=plan.tol,

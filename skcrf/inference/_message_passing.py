@@ -5,7 +5,7 @@ from functools import singledispatch
 from numbers import Real
 
 import numpy as np
-from sklearn.utils._param_validation import Interval
+from sklearn.utils._param_validation import Interval, StrOptions
 
 from skcrf._numerics import vector_exp, vector_kernel
 from skcrf.graph import FactorGraph, canonical, clamp
@@ -14,18 +14,28 @@ from skcrf.inference._curvature import LocalCurvature
 from skcrf.inference._engine import (
     Engine,
     as_factor_problem,
+    choose_engines,
     expected_statistics,
     infer,
+    part_of,
     pull_back,
     resume_point,
 )
 from skcrf.inference._factor.engine import FactorEngine
 from skcrf.inference._fixed_point import ITERATION, iterate
 from skcrf.inference._lattice.engine import LatticeEngine
+from skcrf.inference._lattice.mixed import MixedLatticeEngine
 from skcrf.inference._pairwise.engine import PairwiseEngine
 
 #: Constraints on the parameters of the methods that pass messages.
-PASSING = {**ITERATION, "damping": [Interval(Real, 0, 1, closed="left")]}
+PASSING = {
+    **ITERATION,
+    "damping": [Interval(Real, 0, 1, closed="left")],
+    "dtype": [StrOptions({"float64", "float32"})],
+}
+
+# Tolerances below this are out of reach of messages in single precision.
+_SINGLE_MIN_TOL = 1e-6
 
 
 class EdgelessEngine(PairwiseEngine):
@@ -99,9 +109,26 @@ class MessagePassing(BaseInference):
     #: Engines in order of preference.
     _engines = (EdgelessEngine, LatticeEngine, PairwiseEngine, FactorEngine)
 
+    #: Name of the type of the messages; a parameter of methods that offer a choice.
+    dtype = "float64"
+
+    @property
+    def precision(self):
+        return np.finfo(self.dtype).eps
+
     @abstractmethod
     def _plan(self, graph):
         """Choose edge weights, schedule and stopping: return a Plan."""
+
+    def _message_type(self):
+        """Return the type of the messages, after checking that they can reach the tolerance."""
+        dtype = np.dtype(self.dtype).type
+        if dtype is np.float32 and 0 < self.tol < _SINGLE_MIN_TOL:
+            raise ValueError(
+                f"tol must be 0 or at least {_SINGLE_MIN_TOL:g} with dtype='float32', got {self.tol!r}. "
+                "Use a larger tol or dtype='float64'."
+            )
+        return dtype
 
     def forward(self, graph, theta, tau=None, *, edges=False, tape=False, start=None, inner=None):
         task, tau = self.task_of(graph, tau)
@@ -158,12 +185,24 @@ class MessagePassing(BaseInference):
 
         Also returns the iterations of each example and whether they converged.
         """
-        plan = self._plan(graph)
-        factors, theta = as_factor_problem(graph, theta)
-        engine = FactorEngine(plan._replace(graph=factors, maximise=maximised), theta)
+        plan = self._plan(graph)._replace(maximise=maximised)
         how = {"max_iter": plan.max_iter, "tol": plan.tol, "tape": False}
-        trace = iterate(engine.step, engine.initial_state(), graph.n_examples, **how)
-        return engine.decode(trace.state), trace.n_iter, trace.converged
+        chosen, n_iter = np.empty(graph.n_nodes, dtype=np.int64), np.empty(graph.n_examples, dtype=np.int64)
+        left, converged = np.ones(graph.n_examples, dtype=bool), np.empty(graph.n_examples, dtype=bool)
+        groups = choose_engines((MixedLatticeEngine,), plan, theta)
+        for _, _, examples in groups:
+            left &= ~examples
+        for engine, options, examples in [*groups, (FactorEngine, 1, left)]:
+            if examples.any():
+                part, part_theta, where = part_of(plan, theta, examples)
+                if engine is FactorEngine:
+                    factors, part_theta = as_factor_problem(part.graph, part_theta)
+                    part = part._replace(graph=factors)
+                run = engine(part, part_theta, options)
+                trace = iterate(run.step, run.initial_state(), part.graph.n_examples, **how)
+                chosen[where.nodes] = run.decode(trace.state)
+                n_iter[where.examples], converged[where.examples] = trace.n_iter, trace.converged
+        return chosen, n_iter, converged
 
     def start_of(self, beliefs):
         return resume_point(beliefs)

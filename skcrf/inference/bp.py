@@ -27,6 +27,9 @@ class BP(MessagePassing):
         iterate until no message changes by more than this relative amount, at most `max_iter` times.
     damping : float, default=0.0
         Weight of the old message in the new one, in the log domain; at least 0, below 1.
+    dtype : {"float64", "float32"}, default="float64"
+        Type of the messages. "float32" is faster and needs half of the memory; marginals are then accurate to
+        about 1e-5. Potentials and results are float64 in both cases.
 
     See Also
     --------
@@ -56,13 +59,15 @@ class BP(MessagePassing):
     layouts = frozenset({"pairwise", "factor"})
     exact_on = "forest"
 
-    def __init__(self, max_iter=10, tol=0.0, damping=0.0):
+    def __init__(self, max_iter=10, tol=0.0, damping=0.0, dtype="float64"):
         self.max_iter = max_iter
         self.tol = tol
         self.damping = damping
+        self.dtype = dtype
 
     def _plan(self, graph):
-        return Plan(graph, np.ones(graph.n_edges), self.max_iter, self.tol, self.damping)
+        rho = np.ones(graph.n_edges)
+        return Plan(graph, rho, self.max_iter, self.tol, self.damping, dtype=self._message_type())
 
 
 class MaxProduct(BP):
@@ -78,6 +83,8 @@ class MaxProduct(BP):
     tol : float, default=1e-6
         As for `BP`.
     damping : float, default=0.3
+        As for `BP`.
+    dtype : {"float64", "float32"}, default="float64"
         As for `BP`.
 
     See Also
@@ -97,8 +104,8 @@ class MaxProduct(BP):
     tasks = frozenset({"max"})
     differentiates = frozenset({"log_z"})
 
-    def __init__(self, max_iter=100, tol=1e-6, damping=0.3):
-        super().__init__(max_iter, tol, damping)
+    def __init__(self, max_iter=100, tol=1e-6, damping=0.3, dtype="float64"):
+        super().__init__(max_iter, tol, damping, dtype)
 
 
 class MixedProduct(BP):
@@ -114,6 +121,8 @@ class MixedProduct(BP):
     tol : float, default=1e-6
         As for `BP`.
     damping : float, default=0.3
+        As for `BP`.
+    dtype : {"float64", "float32"}, default="float64"
         As for `BP`.
 
     See Also
@@ -132,5 +141,5 @@ class MixedProduct(BP):
            [0.443, 0.557]])
     """
 
-    def __init__(self, max_iter=100, tol=1e-6, damping=0.3):
-        super().__init__(max_iter, tol, damping)
+    def __init__(self, max_iter=100, tol=1e-6, damping=0.3, dtype="float64"):
+        super().__init__(max_iter, tol, damping, dtype)

@@ -55,6 +55,9 @@ class TRW(MessagePassing):
         iterate until no message changes by more than this relative amount, at most `max_iter` times.
     damping : float, default=0.0
         Weight of the old message in the new one, in the log domain; at least 0, below 1.
+    dtype : {"float64", "float32"}, default="float64"
+        Type of the messages. "float32" is faster and needs half of the memory; marginals are then accurate to
+        about 1e-5. Potentials and results are float64 in both cases.
 
     See Also
     --------
@@ -81,11 +84,12 @@ class TRW(MessagePassing):
     exact_on = "forest"
     bound = "upper"
 
-    def __init__(self, rho="auto", max_iter=10, tol=0.0, damping=0.0):
+    def __init__(self, rho="auto", max_iter=10, tol=0.0, damping=0.0, dtype="float64"):
         self.rho = rho
         self.max_iter = max_iter
         self.tol = tol
         self.damping = damping
+        self.dtype = dtype
 
     @property
     def resumes(self):
@@ -98,7 +102,8 @@ class TRW(MessagePassing):
         return clone(self).set_params(rho=np.asarray(self.rho)[selection.edges])
 
     def _plan(self, graph):
-        return Plan(graph, self._edge_weights(graph), self.max_iter, self.tol, self.damping)
+        rho = self._edge_weights(graph)
+        return Plan(graph, rho, self.max_iter, self.tol, self.damping, dtype=self._message_type())
 
     def _edge_weights(self, graph):
         if isinstance(self.rho, str):
