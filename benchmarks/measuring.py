@@ -94,13 +94,33 @@ def median_times(jobs, rounds, warm=True):
     return {name: statistics.median(times) for name, times in time_in_turn(jobs, rounds, warm).items()}
 
 
-def iteration_time(long, short, n):
-    """Compute the time per iteration from two jobs of which one does `n` more iterations.
+def best_times(jobs, rounds, warm=True):
+    """Time jobs in turn and return the shortest time of each."""
+    return {name: min(times) for name, times in time_in_turn(jobs, rounds, warm).items()}
 
-    Both are lists of seconds per round. Returns the median over rounds, or None if noise makes it negative.
+
+def cpu_timed(job):
+    """Wrap a job such that it returns its CPU time, which other processes change less."""
+
+    def timed():
+        start = time.process_time()
+        job()
+        return time.process_time() - start
+
+    return timed
+
+
+def iteration_time(long, short, n):
+    """Compute the time per iteration from the times of two jobs of which one does `n` more iterations.
+
+    Returns None if noise makes it negative.
     """
-    time_per_iteration = statistics.median(b - a for a, b in zip(short, long, strict=True)) / n
-    return time_per_iteration if time_per_iteration > 0 else None
+    return (long - short) / n if long > short else None
+
+
+def ratio(a, b):
+    """Divide two numbers, of which one may be None."""
+    return None if a is None or b is None else a / b
 
 
 def rounds_within(budget, job, most):
