@@ -106,10 +106,27 @@ def speed_table(all_speeds):
     return rst_table(header, cells)
 
 
+def summary(times):
+    """Say how many times as fast as torch and jax the package is."""
+    sentences = []
+    for task, what in (("gradient", "A gradient"), ("marginals", "Marginals")):
+        for dtype in ("float64", "float32"):
+            own = sorted((t for t in times if (t.task, t.dtype) == (task, dtype)), key=lambda t: t.n_states)
+            for library in ("torch", "jax"):
+                faster = [getattr(t, library) / t.skcrf for t in own if getattr(t, library)]
+                if faster:
+                    values = ", ".join(f"{value:.2g}" for value in faster)
+                    sentences.append(f"- {what} in {dtype}: {values} times as fast as in {library}.")
+    counts = ", ".join(map(str, sorted({t.n_states for t in times})))
+    return f"One core, with {counts} labels:\n\n" + "\n".join(sentences) + "\n"
+
+
 def rst(facts, rows, times, all_speeds):
     """Format the tables of the documentation page."""
     fields = "\n".join(f":{name}: {value}" for name, value in facts.items())
-    tables = [time_table(times)] if times else []
+    has_others = any(t.torch or t.jax for t in times)
+    tables = [summary(times)] if has_others else []
+    tables += [time_table(times)] if times else []
     tables += [goal_tables(rows)] + ([speed_table(all_speeds)] if all_speeds else [])
     return "\n\n".join([*tables, fields]) + "\n"
 
@@ -147,6 +164,8 @@ def _bars(axis, cases, series):
         heights = [np.nan if value is None else value for value in values]
         if not np.isnan(heights).all():
             axis.bar(positions + 0.27 * (n - 1), heights, 0.25, label=name)
+    axis.yaxis.set_major_formatter("{x:g}")
+    axis.yaxis.set_minor_formatter("")
     axis.set_xticks(positions, [str(case.n_states) for case in cases])
     axis.set_xlabel("labels")
     if cases:
