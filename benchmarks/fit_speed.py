@@ -44,7 +44,7 @@ def graph_rows(settings):
             jobs["plain_short"] = cpu_timed(lambda iterate=iterate: iterate(1))
             jobs["plain_long"] = cpu_timed(lambda iterate=iterate: iterate(5))
             rounds = rounds_within(settings.budget / 2, lambda jobs=jobs: [job() for job in jobs.values()], 9)
-            times = best_times(jobs, max(rounds, 3))
+            times = best_times(jobs, max(rounds, 3), warm=False)
             ours = iteration_time(times["long"], times["short"], LONG - SHORT)
             slower = ratio(ours, iteration_time(times["plain_long"], times["plain_short"], 4))
             faster = None if slower is None else problem.messages() / on_lattice.messages() / slower

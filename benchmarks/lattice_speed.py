@@ -142,7 +142,7 @@ def measure_case(settings, case, shape):
                 cpu_timed(lambda: iterate(3)),
             )
         rounds = rounds_within(settings.budget, lambda: [job() for job in jobs.values()], 9)
-        times = best_times(jobs, max(rounds, 3))
+        times = best_times(jobs, max(rounds, 3), warm=False)
     seconds = {
         "iteration": iteration_time(times["long"], times["short"], LONG - SHORT),
         "call": times["short"] / SHORT,
@@ -199,7 +199,7 @@ def iteration_ratio(settings, one, other):
     """Return the ratio of the times per iteration of two `forward_jobs`."""
     jobs = {**one, **{f"other_{name}": job for name, job in other.items()}}
     rounds = rounds_within(settings.budget / 2, lambda: [job() for job in jobs.values()], 9)
-    times = best_times(jobs, max(rounds, 3))
+    times = best_times(jobs, max(rounds, 3), warm=False)
     of_one = iteration_time(times["long"], times["short"], LONG - SHORT)
     return ratio(of_one, iteration_time(times["other_long"], times["other_short"], LONG - SHORT))
 
