@@ -62,6 +62,8 @@ def canonical_graph(graph):
 
 def owner(ptr):
     """Return the segment of each element, given the start `ptr` of each segment."""
+    if len(ptr) == 2:
+        return np.zeros(ptr[1] - ptr[0], dtype=np.int64)
     return np.repeat(np.arange(len(ptr) - 1), np.diff(ptr))
 
 
@@ -82,6 +84,8 @@ def sum_by_example(values, example, graph):
     sums : ndarray of shape (n_examples,)
         One sum per example.
     """
+    if graph.n_examples == 1 and len(values):
+        return np.cumsum(values, dtype=np.float64)[-1:].copy()  # adds in the order of bincount
     sums = np.bincount(example, weights=values, minlength=graph.n_examples)
     return sums.astype(np.float64)  # bincount returns integers for empty input
 
@@ -106,9 +110,12 @@ def pack(graphs):
 
     def joined(name, of, to=None, *is_ptr):
         arrays = [getattr(graph, name) for graph in graphs]
+        parts = [array[1:] for array in arrays] if is_ptr else arrays
+        values = np.concatenate(parts)
         if to is not None:
-            arrays = [array + start for array, start in zip(arrays, starts[to], strict=True)]
-        return np.concatenate([[0], *(array[1:] for array in arrays)] if is_ptr else arrays)
+            added = np.repeat(starts[to], [len(part) for part in parts])
+            values = (values.T + added).T
+        return np.concatenate([[0], values]) if is_ptr else values
 
     columns = graphs[0].columns
     return canonical_graph(

@@ -228,7 +228,7 @@ def choose_engines(engines, plan, theta):
         if engine.layout != plan.graph.layout or (_plain_only and not engine.is_plain) or not left.any():
             continue
         numbers = np.where(left, engine.options(plan, theta), 0)
-        for number in np.unique(numbers[numbers > 0]).tolist():
+        for number in sorted(set(numbers.tolist()) - {0}):
             groups.append((engine, number, numbers == number))
         left &= numbers == 0
     return groups
