@@ -66,7 +66,7 @@ class SequentialLatticeEngine(MessageEngine):
     """
 
     is_plain = False
-    allowed = None
+    allowed = shift = None
 
     @classmethod
     def options(cls, plan, theta):
@@ -169,11 +169,18 @@ class SequentialLatticeEngine(MessageEngine):
 
     def log_z(self, state):
         """Compute the bound of the log-partition function, or of the best score."""
-        graph, theta = self.graph, self.theta
-        first = theta.unary[:, 0] if self.mode is RATIO else theta.unary.max(axis=1)
-        shift = sum_by_example(first, graph.node_example, graph)
-        shift += sum_by_example(theta.tables.max(axis=(1, 2))[graph.edge_table], graph.edge_example, graph)
-        return read_bound(self.strips, state[:, 0], self.mode, self._allowed()) / self.scale + shift
+        bound = read_bound(self.strips, state[:, 0], self.mode, self._allowed())
+        return bound / self.scale + self._shift()
+
+    def _shift(self):
+        """Sum the constants per example that potentials in strips lack."""
+        if self.shift is None:
+            graph, theta = self.graph, self.theta
+            first = theta.unary[:, 0] if self.mode is RATIO else theta.unary.max(axis=1)
+            tables = theta.tables.max(axis=(1, 2))[graph.edge_table]
+            shift = sum_by_example(first, graph.node_example, graph)
+            self.shift = shift + sum_by_example(tables, graph.edge_example, graph)
+        return self.shift
 
     def _allowed(self):
         """Make an array of 0 for forbidden labels and 1 for others, in strips."""

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from skcrf._numerics import kernel, vector_kernel, vector_log
+from skcrf._numerics import kernel, reduction_kernel, vector_kernel, vector_log
 from skcrf.inference._lattice.sequential_message import (
     RATIO,
     STRIDE,
@@ -228,11 +228,20 @@ def _log_terms(sites, field, site, n_labels, mode, allowed, work, terms):
     _logarithms(terms)
 
 
+@reduction_kernel
+def _sum_of_lanes(terms, at, begin, end):
+    total = 0.0
+    for i in range(at + begin, at + end):
+        total += terms[i]
+    return total
+
+
 @kernel
 def read_bound(strips, state, mode, allowed):
     """Compute the bound of each example, of the potentials in strips; `allowed` is 0 for forbidden labels."""
     memory, bounds = np.empty((5, strips.n_values * LANES)), np.zeros(len(strips.shapes))
     terms, n_directions = np.empty((strips.n_directions + 1) * LANES), strips.n_directions
+    rho = 1.0 / n_directions
     for example in range(len(bounds)):
         field, work = field_of(strips, example), work_in(memory, strips.n_values)
         size, start, total = field.shape.size, strips.start[example], 0.0
@@ -244,14 +253,12 @@ def read_bound(strips, state, mode, allowed):
                 of_labels = address(allowed[start : start + size])
                 _log_terms(sites, field, site, strips.n_labels, mode, of_labels, work, terms)
                 begin, end = _lanes_of(field, strip, p)
-                for lane in range(begin, end):
-                    total += terms[n_directions * LANES + lane]
+                total += _sum_of_lanes(terms, n_directions * LANES, begin, end)
                 for direction in range(n_directions):
                     rows, columns = rows_and_columns(direction, False, field.height, field.width)
                     begin, end = lanes_between(field.shape.slope, strip, p, rows, columns)
-                    for lane in range(begin, end):
-                        gain = terms[direction * LANES + lane] - terms[n_directions * LANES + lane]
-                        total += gain / n_directions
+                    gain = _sum_of_lanes(terms, direction * LANES, begin, end)
+                    total += rho * (gain - _sum_of_lanes(terms, n_directions * LANES, begin, end))
         bounds[example] = total
     return bounds
 
