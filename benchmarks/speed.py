@@ -179,6 +179,8 @@ def measure(settings, parts):
         start = time.perf_counter()
         for row in PARTS[name](settings):
             found[type(row)].append(row)
+            if isinstance(row, Row):  # long runs may be stopped
+                print("  ".join(cells_of(row)), file=sys.stderr, flush=True)
         print(f"{name}: {time.perf_counter() - start:.0f} s", file=sys.stderr)
     return found.values()
 
