@@ -86,9 +86,10 @@ def gradient(method, graph, theta):
     return run
 
 
-def rows_of(kind, quick, n_states, rounds):
+def rows_of(kind, quick, n_states, rounds, only=METHODS):
     """Measure graphs of a kind; yield Rows, and print the time per edge."""
     make_edges, methods, *sizes = KINDS[kind]
+    methods = [name for name in methods if name in only]
     problems = {n: make_problem(make_edges, n, n_states) for n in sizes[quick]}
     for name in methods:
         for make in (forward, gradient):

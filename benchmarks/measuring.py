@@ -94,13 +94,33 @@ def median_times(jobs, rounds, warm=True):
     return {name: statistics.median(times) for name, times in time_in_turn(jobs, rounds, warm).items()}
 
 
-def iteration_time(long, short, n):
-    """Compute the time per iteration from two jobs of which one does `n` more iterations.
+def best_times(jobs, rounds, warm=True):
+    """Time jobs in turn and return the shortest time of each."""
+    return {name: min(times) for name, times in time_in_turn(jobs, rounds, warm).items()}
 
-    Both are lists of seconds per round. Returns the median over rounds, or None if noise makes it negative.
+
+def cpu_timed(job):
+    """Wrap a job such that it returns its CPU time, which other processes change less."""
+
+    def timed():
+        start = time.process_time()
+        job()
+        return time.process_time() - start
+
+    return timed
+
+
+def iteration_time(long, short, n):
+    """Compute the time per iteration from the times of two jobs of which one does `n` more iterations.
+
+    Returns None if noise makes it negative.
     """
-    time_per_iteration = statistics.median(b - a for a, b in zip(short, long, strict=True)) / n
-    return time_per_iteration if time_per_iteration > 0 else None
+    return (long - short) / n if long > short else None
+
+
+def ratio(a, b):
+    """Divide two numbers, of which one may be None."""
+    return None if a is None or b is None else a / b
 
 
 def rounds_within(budget, job, most):
@@ -155,7 +175,8 @@ class Roofline:
         self.labels = tuple(labels)
         self.flags = flags
         self.compiler = shutil.which(os.environ.get("CXX", "g++"))
-        sources = [(HERE / "roofline.cpp").read_text(), str(self.compiler), *flags, platform.node()]
+        files = [HERE / "roofline.cpp", *sorted(HERE.glob("roofline_*.h"))]
+        sources = [*(file.read_text() for file in files), str(self.compiler), *flags, platform.node()]
         self.key = hashlib.sha256("\n".join(sources).encode()).hexdigest()[:12]
 
     def build(self):
@@ -180,35 +201,54 @@ class Roofline:
         """Return the path of the program for `k` labels; its name has a hash of source and flags."""
         return RESULTS / f"roofline-{k}-{self.key}"
 
-    def run(self, problem, *, rho, iterations, repeats=3, dtype=np.float64):
-        """Run the program on a lattice with 4 neighbours; return marginals and seconds.
+    def run(self, problem, *, rho, iterations, repeats=3, dtype=np.float64, d_mu=None):
+        """Run the program on a lattice with 4 neighbours; return a RooflineAnswer.
 
-        `rho` is the weight of all edges, or of the horizontal and the vertical ones. The time is the best of
-        all repeats, and excludes reading, exponentials and the computation of marginals.
+        `rho` is the weight of all edges, or of the horizontal and the vertical ones. `d_mu` is the derivative
+        of marginals, if a gradient is wanted too.
         """
         with tempfile.TemporaryDirectory() as folder:
-            return self.job(problem, Path(folder), rho=rho, iterations=iterations, dtype=dtype)(repeats)
+            options = {"rho": rho, "iterations": iterations, "dtype": dtype, "d_mu": d_mu}
+            return self.job(problem, Path(folder), **options)(repeats)
 
-    def job(self, problem, folder, *, rho, iterations, dtype=np.float64):
+    def job(self, problem, folder, *, rho, iterations, dtype=np.float64, d_mu=None):
         """Write a problem to a folder; return a function of the number of repeats that runs the program."""
         graph, theta = problem
         height, width = graph.shapes[0]
         per_edge = graph.n_tables == graph.n_edges
-        problem_file, marginals_file = folder / "problem", folder / "marginals"
-        head = [height, width, problem.n_states, np.dtype(dtype).itemsize, per_edge, 0]
+        problem_file, answer_file = folder / "problem", folder / "answer"
+        head = [height, width, problem.n_states, np.dtype(dtype).itemsize, per_edge, d_mu is not None]
         with problem_file.open("wb") as file:
             np.array(head, dtype=np.int64).tofile(file)
             np.array(np.broadcast_to(rho, 2), dtype=np.float64).tofile(file)
-            theta.unary.tofile(file)
-            theta.tables.tofile(file)
+            for part in (*theta, *([] if d_mu is None else [d_mu])):
+                part.tofile(file)
 
         def run(repeats=3):
-            command = [self.program(problem.n_states), problem_file, marginals_file, iterations, repeats]
+            command = [self.program(problem.n_states), problem_file, answer_file, iterations, repeats]
             done = subprocess.run([str(part) for part in command], capture_output=True, text=True, check=True)
-            mu = np.fromfile(marginals_file).reshape(theta.unary.shape)
-            return mu, min(json.loads(done.stdout)["seconds"])
+            times, values = json.loads(done.stdout), np.fromfile(answer_file)
+            n, seconds = theta.unary.size, min(times["seconds"])
+            mu = values[:n].reshape(theta.unary.shape)
+            if d_mu is None:
+                return RooflineAnswer(mu, seconds)
+            d_unary, d_tables = values[n : 2 * n], values[2 * n :]
+            d_theta = Potentials(d_unary.reshape(mu.shape), d_tables.reshape(theta.tables.shape))
+            return RooflineAnswer(mu, seconds, min(times["gradient_seconds"]), d_theta)
 
         return run
+
+
+class RooflineAnswer(NamedTuple):
+    """Results of the roofline: CPU time of the best repeat, marginals, and derivatives if asked for.
+
+    The times exclude reading, exponentials, and the computation of marginals and of their derivatives.
+    """
+
+    mu: np.ndarray
+    seconds: float
+    gradient_seconds: float | None = None
+    d_theta: Potentials | None = None
 
 
 # ------------------------------------------------------------------------------------------ tables

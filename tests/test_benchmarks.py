@@ -87,8 +87,10 @@ def test_clocks_and_exponents_of_growth(scripts):
     jobs = {"a": lambda: calls.append("a"), "b": lambda: calls.append("b") or 0.5}
     assert measuring.median_times(jobs, 2)["b"] == 0.5
     assert calls == ["a", "b"] * 3
-    np.testing.assert_allclose(measuring.iteration_time([4.0, 9.0, 4.0], [1.0, 1.0, 1.0], 3), 1, rtol=1e-12)
-    assert measuring.iteration_time([1.0], [2.0], 3) is None  # noise
+    assert measuring.best_times(jobs, 2, warm=False)["b"] == 0.5
+    assert measuring.cpu_timed(lambda: sum(range(1000)))() >= 0
+    assert measuring.iteration_time(4.0, 1.0, 3) == 1
+    assert measuring.iteration_time(1.0, 2.0, 3) is None  # noise
 
 
 def test_plain_loops_agree_with_trw(scripts, seed):
@@ -110,11 +112,18 @@ def test_roofline_agrees_with_trw(scripts, seed, tmp_path, monkeypatch):
             for rho in (1.0, 0.5, (0.6, 0.7)):
                 edges = problem.graph.edges
                 rhos = np.where(np.diff(edges, axis=1)[:, 0] == 1, *np.broadcast_to(rho, 2))
-                mu = TRW(rho=rhos, max_iter=3).forward(*problem).mu
+                method = TRW(rho=rhos, max_iter=3)
+                beliefs = method.forward(*problem, tape=True)
+                d_mu = np.random.default_rng(seed).normal(size=beliefs.mu.shape)
+                d_theta = method.backward(beliefs, d_mu=d_mu)
                 for dtype, atol in ((np.float64, 1e-12), (np.float32, 1e-4)):
-                    marginals, seconds = roofline.run(problem, rho=rho, iterations=3, repeats=1, dtype=dtype)
-                    np.testing.assert_allclose(marginals, mu, atol=atol)
-                    assert seconds > 0
+                    options = {"rho": rho, "iterations": 3, "repeats": 1, "dtype": dtype}
+                    answer = roofline.run(problem, **options, d_mu=d_mu)
+                    np.testing.assert_allclose(answer.mu, beliefs.mu, atol=atol)
+                    for own, expected in zip(answer.d_theta, d_theta, strict=True):
+                        np.testing.assert_allclose(own, expected, atol=atol * np.abs(expected).max())
+                    assert min(answer.seconds, answer.gradient_seconds) > 0
+                    np.testing.assert_array_equal(roofline.run(problem, **options).mu, answer.mu)
     missing = [str(path) for path in (roofline.program(2), tmp_path / "none", tmp_path / "out")]
     done = subprocess.run([*missing, "1", "1"], capture_output=True, text=True)
     assert done.returncode == 1
