@@ -41,14 +41,26 @@ def graph_rows(settings):
             problem = Problem(from_edges(graph.n_nodes, edges, tied=True), theta)
             iterate = plain_loops.prepare(on_lattice, 1.0)
             jobs = forward_jobs(problem, lambda n: BP(max_iter=n))
+            d_mu = rng.normal(size=theta.unary.shape)
+            for job, n in (("gradient_short", SHORT), ("gradient_long", LONG)):
+                jobs[job] = cpu_timed(
+                    lambda n=n, problem=problem, d_mu=d_mu: BP(max_iter=n).backward(
+                        BP(max_iter=n).forward(*problem, tape=True), d_mu
+                    )
+                )
             jobs["plain_short"] = cpu_timed(lambda iterate=iterate: iterate(1))
             jobs["plain_long"] = cpu_timed(lambda iterate=iterate: iterate(5))
             rounds = rounds_within(settings.budget / 2, lambda jobs=jobs: [job() for job in jobs.values()], 9)
             times = best_times(jobs, max(rounds, 3), warm=False)
-            ours = iteration_time(times["long"], times["short"], LONG - SHORT)
-            slower = ratio(ours, iteration_time(times["plain_long"], times["plain_short"], 4))
-            faster = None if slower is None else problem.messages() / on_lattice.messages() / slower
-            yield at_least(f"{name}{labels(k)}: forward against plain loops on the lattice", faster, 0.5)
+            plain = iteration_time(times["plain_long"], times["plain_short"], 4)
+            fewer = problem.messages() / on_lattice.messages()
+            for what, long, short in (
+                ("forward", "long", "short"),
+                ("gradient", "gradient_long", "gradient_short"),
+            ):
+                slower = ratio(iteration_time(times[long], times[short], LONG - SHORT), plain)
+                faster = None if slower is None else fewer / slower
+                yield at_least(f"{name}{labels(k)}: {what} against plain loops on the lattice", faster, 0.5)
 
 
 def growth_rows(settings):

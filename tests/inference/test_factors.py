@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import reference
 from derivatives import check_gradient
-from engines import assert_close_gradients, mixed_product_states, only_plain_engines
+from engines import assert_close_gradients, engines_of, mixed_product_states, only_plain_engines
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.optimize import linprog
 
@@ -81,6 +81,32 @@ def draw_maximised(graph, rng, n=3):
         maximised = rng.random(graph.n_nodes) < 0.5
         maximised[rng.permutation(graph.n_nodes)[:2]] = [True, False]
         yield maximised
+
+
+@pytest.mark.parametrize("name", ["bp", "trw"])
+def test_factors_of_two_nodes_are_computed_as_edges(name, seed):
+    """Examples differ in their numbers of states, and one has factors of one and three nodes."""
+    rng = np.random.default_rng(seed)
+    other = from_factors([2, 3, 2, 3], [[0, 1], [2], [1, 2, 3]])
+    batch = pack([as_factors(lattice(4, 5), 2), as_factors(lattice(2, 3), 3), other])
+    unary = np.where(np.arange(3) < batch.cards[:, None], rng.normal(size=(batch.n_nodes, 3)), -np.inf)
+    theta = Potentials(unary, rng.normal(size=batch.entry_ptr[-1]))
+    inference = methods.build(INFERENCE[name], max_iter=3, damping=0.2)
+    found = inference.forward(batch, theta, edges=True, tape=True)
+    with only_plain_engines():
+        expected = inference.forward(batch, theta, edges=True, tape=True)
+    assert engines_of(found) == {"FactorPairEngine", "FactorEngine"}
+    assert engines_of(expected) == {"FactorEngine"}
+    for values in zip(*((one.mu, one.edge_mu, one.log_z) for one in (found, expected)), strict=True):
+        assert_allclose(*values, rtol=1e-12, atol=1e-13)
+    d_mu, d_log_z = rng.normal(size=unary.shape), rng.normal(size=batch.n_examples)
+    for given in ((d_mu, None, None), (d_mu, rng.normal(size=found.edge_mu.shape), d_log_z)):
+        derivatives = (inference.backward(beliefs, *given) for beliefs in (found, expected))
+        for values in zip(*derivatives, strict=True):
+            assert_allclose(*values, rtol=1e-9, atol=1e-11)
+    chosen = inference.forward(batch, theta, 0.0)
+    with only_plain_engines():
+        assert_array_equal(chosen.mu, inference.forward(batch, theta, 0.0).mu)
 
 
 @pytest.mark.parametrize("potentials", fields.POTENTIALS)
