@@ -107,8 +107,9 @@ class TRW(MessagePassing):
 
     def _edge_weights(self, graph):
         if isinstance(self.rho, str):
-            weights = _weights[self.rho].get(graph)
-            return _weights[self.rho].put(graph, EDGE_WEIGHTS[self.rho](graph)) if weights is None else weights
+            cache = _weights[self.rho]
+            weights = cache.get(graph)
+            return cache.put(graph, EDGE_WEIGHTS[self.rho](graph)) if weights is None else weights
         rho = np.asarray(self.rho, dtype=np.float64)
         if not ((rho > 0) & (rho <= 1)).all():
             raise ValueError(f"rho must be above 0 and at most 1, got {self.rho!r}.")
