@@ -95,6 +95,11 @@ class Engine(ABC):
     def step(self, state, active):
         """Iterate once in place; return the change of each example if `tol` is above 0."""
 
+    def step_from(self, before, state, active):
+        """Iterate once from one array to another, which may hold anything."""
+        np.copyto(state, before)
+        return self.step(state, active)
+
     @abstractmethod
     def step_vjp(self, adjoint, before, after, active, d_state):
         """Pull `d_state` back through one iteration in place, adding to `adjoint`."""
@@ -293,6 +298,7 @@ def _infer_one(engine, plan, edges, tape, start):
         tol=plan.tol,
         tape=False if plan.maximise else tape or plan.tape,
         resumed=resumed,
+        step_from=engine.step_from,
     )
     # A run that resumes near the fixed point takes few steps, but its adjoint takes as many as ever.
     max_terms = 10 * (np.full_like(trace.n_iter, plan.max_iter) if resumed else trace.n_iter)

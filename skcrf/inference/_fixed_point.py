@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from sklearn.utils._param_validation import Interval
 
-from skcrf._numerics import copy, max_abs_by_part
+from skcrf._numerics import copy, empty, max_abs_by_part
 
 #: Constraints on the parameters of all methods that iterate.
 ITERATION = {
@@ -74,9 +74,24 @@ class Tape:
 
     def record(self, state, active):
         """Record the state before a step, and the examples that take it."""
-        if len(self.actives) % self.stride == 0:
+        if self.stores_next:
             self.states.append(copy(state))
         self.actives.append(active.copy())
+
+    @property
+    def stores_next(self):
+        """Whether the state before the next step will be stored."""
+        return len(self.actives) % self.stride == 0
+
+    def advance(self, step_from, state, active):
+        """Record and do a step; returns the new state, in memory of its own if the old one is stored."""
+        if not self.stores_next:
+            self.actives.append(active.copy())
+            return state, self.step(state, active)
+        self.states.append(state)
+        self.actives.append(active.copy())
+        new = empty(state.shape, state.dtype)
+        return new, step_from(state, new, active)
 
     def reversed(self, after):
         """Go back from the last state.
@@ -112,7 +127,7 @@ def may_resume(tol):
     return 0 < tol <= _MAX_RESUMED_TOL
 
 
-def iterate(step, state, n_examples, *, max_iter, tol, tape, resumed=False):
+def iterate(step, state, n_examples, *, max_iter, tol, tape, resumed=False, step_from=None):
     """Repeat a step.
 
     Parameters
@@ -134,6 +149,9 @@ def iterate(step, state, n_examples, *, max_iter, tol, tape, resumed=False):
     resumed : bool, default=False
         Whether the start is the result of a similar problem. Stopping at `tol` would leave it almost
         unchanged and hide small steps from an optimizer, so that a smaller tolerance is used.
+    step_from : callable, default=None
+        ``step_from(before, state, active)`` does a step from one array to another, so that a tape needs no
+        copies.
 
     Returns
     -------
@@ -146,9 +164,12 @@ def iterate(step, state, n_examples, *, max_iter, tol, tape, resumed=False):
     record = Tape(step, state.nbytes, max_iter, max_bytes) if tape else None
     goal, converged = np.full(n_examples, tol), np.full(n_examples, tol == 0)
     for n in range(max_iter):
-        if tape:
-            record.record(state, active)
-        change = step(state, active)
+        if tape and step_from is not None:
+            state, change = record.advance(step_from, state, active)
+        else:
+            if tape:
+                record.record(state, active)
+            change = step(state, active)
         n_iter += active
         if tol > 0:
             if resumed and n == 0:

@@ -19,7 +19,6 @@ from typing import NamedTuple
 import numpy as np
 
 from skcrf._numerics import kernel
-from skcrf.inference._lattice.vector import LANES, WIDTH
 
 #: Directions: the lines of an array are rows, columns, falling diagonals or rising diagonals of the image.
 ROWS, COLUMNS, FALLING, RISING = range(4)
@@ -48,8 +47,9 @@ class Tiles(NamedTuple):
 
     Attributes
     ----------
-    n_labels, n_values : int
-        Number of labels, and of the numbers per message: the same, or 1 where messages are ratios.
+    n_labels, n_values, lanes : int
+        Number of labels, of the numbers per message (the same, or 1 where messages are ratios), and of the
+        lines per tile of messages that are not ratios.
     shapes : ndarray of shape (n_examples, 2)
         Heights and widths.
     node_ptr, edge_ptr : ndarray of shape (n_examples + 1,)
@@ -70,6 +70,7 @@ class Tiles(NamedTuple):
 
     n_labels: int
     n_values: int
+    lanes: int
     shapes: np.ndarray
     node_ptr: np.ndarray
     edge_ptr: np.ndarray
@@ -82,15 +83,39 @@ class Tiles(NamedTuple):
     tables: tuple
 
 
+class Scratch(NamedTuple):
+    """Scratch memory of kernels, flat arrays.
+
+    Attributes
+    ----------
+    work : ndarray
+        Messages, see `Work`.
+    block : ndarray
+        Rows of a block that is transposed.
+    tile : ndarray
+        Numbers of one tile.
+    lists : ndarray
+        Lists of messages.
+    sums : ndarray
+        Adjoint of a table that edges share, with a vector per entry.
+    """
+
+    work: np.ndarray
+    block: np.ndarray
+    tile: np.ndarray
+    lists: np.ndarray
+    sums: np.ndarray
+
+
 @kernel
-def dimensions(height, width, direction, n_values):
+def dimensions(height, width, direction, n_values, lanes):
     """Compute the shape of an array: tiles, positions, numbers per message, lanes."""
     lines, positions = (height, width) if direction == ROWS else (width, height)
     if n_values > 1:
-        return (lines + LANES - 1) // LANES, positions, n_values, LANES
-    n_tiles = (lines + _LANES_OF_RATIOS - 1) // _LANES_OF_RATIOS
-    lanes = (lines + n_tiles - 1) // n_tiles
-    return n_tiles, positions, n_values, (lanes + WIDTH - 1) // WIDTH * WIDTH
+        return (lines + lanes - 1) // lanes, positions, n_values, lanes
+    n_tiles, vector = (lines + _LANES_OF_RATIOS - 1) // _LANES_OF_RATIOS, lanes // 2
+    lines_per_tile = (lines + n_tiles - 1) // n_tiles
+    return n_tiles, positions, n_values, (lines_per_tile + vector - 1) // vector * vector
 
 
 @kernel
@@ -116,7 +141,7 @@ def seam_line(slope, width, gap):
 
 
 @kernel
-def _place(direction, width, row, column):
+def place_of(direction, width, row, column):
     """Find the line and the position of a pixel."""
     if direction == ROWS:
         return row, column
@@ -124,7 +149,7 @@ def _place(direction, width, row, column):
 
 
 @kernel
-def _edge_at(tiles, example, direction, line, gap):
+def edge_at(tiles, example, direction, line, gap):
     """Find the edge between a position of a line and the next; -1 if there is none."""
     height, width = tiles.shapes[example]
     first = tiles.edge_ptr[example]
@@ -154,7 +179,7 @@ def _view(flat, start, shape):
 def messages_of(tiles, state, example, direction):
     """View f and b of an example."""
     height, width = tiles.shapes[example]
-    shape = dimensions(height, width, direction, tiles.n_values)
+    shape = dimensions(height, width, direction, tiles.n_values, tiles.lanes)
     first = 0
     for other in range(tiles.start.shape[1]):
         first += 2 * tiles.start[example + 1 if other < direction else example, other]
@@ -166,7 +191,11 @@ def messages_of(tiles, state, example, direction):
 def array_of(tiles, flat, example, direction):
     """View an array of one number per label and site of an example."""
     height, width = tiles.shapes[example]
-    return _view(flat, tiles.start[example, direction], dimensions(height, width, direction, tiles.n_values))
+    return _view(
+        flat,
+        tiles.start[example, direction],
+        dimensions(height, width, direction, tiles.n_values, tiles.lanes),
+    )
 
 
 @kernel
@@ -181,7 +210,7 @@ def repeated_weights(rho, tile, lanes, n_values):
     """Select the weights of a tile, repeated for each number of a message."""
     by_lane = rho.by_lane[tile * lanes : (tile + 1) * lanes]
     if n_values > 1:
-        repeated = np.empty((n_values, lanes))
+        repeated = np.empty((n_values, lanes), by_lane.dtype)
         for x in range(n_values):
             repeated[x] = by_lane
         by_lane = repeated.reshape(-1)
@@ -192,7 +221,7 @@ def repeated_weights(rho, tile, lanes, n_values):
 def repeat_weights(rho, shape):
     """Repeat the weights of all tiles for each number of a message: (tile, number and lane)."""
     n_tiles, _, n_values, lanes = shape
-    by_lane = np.empty((n_tiles, n_values * lanes))
+    by_lane = np.empty((n_tiles, n_values * lanes), rho.by_lane.dtype)
     for t in range(n_tiles):
         by_lane[t] = repeated_weights(rho, t, lanes, n_values).by_lane
     return Weights(rho.common, by_lane)
@@ -204,7 +233,7 @@ def tables_of(tiles, tables, example, direction):
     if tables.ndim == 4:
         return tables[example]
     height, width = tiles.shapes[example]
-    n_tiles, _, _, lanes = dimensions(height, width, direction, tiles.n_values)
+    n_tiles, _, _, lanes = dimensions(height, width, direction, tiles.n_values, tiles.lanes)
     start, stop = tiles.table_start[example, direction], tiles.table_start[example + 1, direction]
     n = tiles.n_labels
     return tables[start:stop].reshape((n_tiles, (stop - start) // (n_tiles * n * n * lanes), n, n, lanes))
@@ -243,120 +272,155 @@ def transpose(source, out):
 # Between arrays of the graph and tiles
 
 
-@kernel
-def pack_unary(tiles, unary, by_columns):
-    """Copy the unary potentials of all nodes to columns, with a maximum of 0; ratios are differences."""
-    n_labels, n_values = tiles.n_labels, tiles.n_values
-    for example in range(len(tiles.shapes)):
-        height, width = tiles.shapes[example]
-        inside = array_of(tiles, by_columns, example, COLUMNS)
-        n_tiles, _, _, lanes = inside.shape
-        for row in range(height):
-            for t in range(n_tiles):
-                for lane in range(min(lanes, width - t * lanes)):
-                    node = tiles.node_ptr[example] + row * width + t * lanes + lane
-                    top = unary[node, 0]
-                    for x in range(1, n_values):
-                        top = max(top, unary[node, x])
-                    for x in range(n_values):
-                        inside[t, row, x, lane] = unary[node, n_labels - n_values + x] - top
+# Which examples are lattices that the engines support, and with which options. These functions run in every
+# evaluation. The kernels take single arrays and fill arrays of their caller, since both make them compile
+# faster.
 
 
-@kernel
-def copy_to_rows(tiles, by_columns, by_rows):
-    """Copy one number per label and site from columns to rows."""
-    for example in range(len(tiles.shapes)):
-        transpose(array_of(tiles, by_columns, example, COLUMNS), array_of(tiles, by_rows, example, ROWS))
+class Options(NamedTuple):
+    """Options of the lattice engines; examples with equal options run together.
 
-
-@kernel
-def unpack_unary(tiles, d_inside, d_unary):
-    """Add the adjoints in all directions to those of the nodes."""
-    n_labels, n_values = tiles.n_labels, tiles.n_values
-    for example in range(len(tiles.shapes)):
-        height, width = tiles.shapes[example]
-        for direction in range(len(d_inside)):
-            inside = array_of(tiles, d_inside[direction], example, direction)
-            lanes = inside.shape[3]
-            for node in range(height * width):
-                line, p = _place(direction, width, node // width, node % width)
-                t, lane = line // lanes, line % lanes
-                for x in range(n_values):
-                    value = inside[t, p, x, lane]
-                    d_unary[tiles.node_ptr[example] + node, n_labels - n_values + x] += value
-                    if n_values < n_labels:
-                        d_unary[tiles.node_ptr[example] + node, 0] -= value
-
-
-@kernel
-def pack_weights(tiles, direction, rho, out):
-    """Copy the weights of the rows or columns that have edges."""
-    for example in range(len(tiles.shapes)):
-        start = tiles.lane_start[example, direction]
-        if tiles.shapes[example, 1 - direction] > 1:
-            for line in range(count_lines(tiles, example, direction)):
-                out[start + line] = rho[_edge_at(tiles, example, direction, line, 0)]
-
-
-@kernel
-def pack_tables(tiles, shared, tables, direction, out):
-    """Copy theta / rho by lane, with a maximum of 0.
-
-    `shared` is the table of all edges along the lines of an example, or -1 if each edge has its own.
+    Attributes
+    ----------
+    own_tables : bool or ndarray of shape (n_examples,)
+        Whether each edge has its own table, instead of one per direction.
+    has_diagonals : bool or ndarray of shape (n_examples,)
+        Whether nodes have eight neighbours instead of four.
+    forbids_label : bool or ndarray of shape (n_examples,)
+        Whether there are two labels and one of them is forbidden somewhere, so that messages are no ratios.
+    weighs_lines : bool or ndarray of shape (n_examples,)
+        Whether the lines of a direction differ in their edge weights.
+    is_single : bool or ndarray of shape (n_examples,)
+        Whether messages are of float32.
     """
-    for example in range(len(tiles.shapes)):
-        inside = tables_of(tiles, out, example, direction)
-        rho = weights_of(tiles, example, direction).by_lane
-        _, n_gaps, n_labels, _, lanes = inside.shape
-        for line in range(count_lines(tiles, example, direction)):
-            for p in range(n_gaps):
-                at = shared[example] if shared[example] >= 0 else _edge_at(tiles, example, direction, line, p)
-                if at < 0:
-                    continue
-                top = tables[at].max()
-                for x in range(n_labels):
-                    for z in range(n_labels):
-                        value = (tables[at, x, z] - top) / rho[line]
-                        inside[line // lanes, p, x, z, line % lanes] = value
+
+    own_tables: bool | np.ndarray
+    has_diagonals: bool | np.ndarray
+    forbids_label: bool | np.ndarray = False
+    weighs_lines: bool | np.ndarray = False
+    is_single: bool | np.ndarray = False
+
+    def encode(self):
+        """Number the options, from 1 on."""
+        return 1 + sum(np.asarray(flag, dtype=np.int64) << bit for bit, flag in enumerate(self))
+
+    @classmethod
+    def decode(cls, number):
+        """Restore options from their number."""
+        return cls(*(bool((number - 1) >> bit & 1) for bit in range(len(cls._fields))))
+
+
+def lattice_options(graph):
+    """Find the lattices with edges, and the options that follow from their structure.
+
+    Tables must be one per direction, or one per edge. Returns whether each example is such a lattice, and
+    Options of arrays.
+    """
+    height, width = graph.shapes.T
+    n_edges, straight = np.diff(graph.edge_ptr), height * (width - 1) + width * (height - 1)
+    has_diagonals = n_edges > straight
+    is_lattice = (
+        (height > 0) & (n_edges > 0) & (n_edges == straight + has_diagonals * 2 * (height - 1) * (width - 1))
+    )
+    tied, own_tables = is_lattice.copy(), is_lattice & (np.diff(graph.table_ptr) == n_edges)
+    _compare_tables(graph.edge_ptr, _ends(graph, 4), graph.table_ptr, graph.edge_table, tied, own_tables)
+    return is_lattice & (tied | own_tables), Options(~tied, has_diagonals)
+
+
+def _ends(graph, n_directions):
+    """Find where the edges of each direction end: (n_examples, n_directions)."""
+    height, width = graph.shapes.T
+    sizes = [height * (width - 1), width * (height - 1), *2 * [(height - 1) * (width - 1)]][:n_directions]
+    ends = graph.edge_ptr[:-1, None] + np.cumsum(np.stack(sizes, axis=1), axis=1)
+    return np.minimum(ends, graph.edge_ptr[1:, None])  # not all lattices have diagonals
+
+
+def first_edges(graph, n_directions):
+    """Find the first edge of each example and direction, -1 if none: (n_examples, n_directions)."""
+    ends = _ends(graph, n_directions)
+    starts = np.concatenate([graph.edge_ptr[:-1, None], ends[:, :-1]], axis=1)
+    return np.where(ends > starts, starts, -1)
+
+
+def values_at(edges, values, default):
+    """Look up the values of edges; `default` for edge -1."""
+    return np.where(edges >= 0, values[edges], default)
+
+
+def weights_by_line(graph, rho, is_lattice):
+    """Summarise the edge weights of each lattice.
+
+    Returns whether rows and columns have one weight each and so does each diagonal direction, whether rows or
+    columns differ, and the smallest weight.
+    """
+    alike, differ, smallest = is_lattice.copy(), np.zeros_like(is_lattice), np.ones(len(is_lattice))
+    _compare_weights(graph.edge_ptr, _ends(graph, 4), graph.shapes, rho, alike, differ, smallest)
+    return alike, differ, smallest
 
 
 @kernel
-def unpack_tables(tiles, shared, d_inside, direction, d_tables):
-    """Add the adjoints by lane, divided by rho, to those of the tables; `shared` as for `pack_tables`."""
-    for example in range(len(tiles.shapes)):
-        inside = tables_of(tiles, d_inside, example, direction)
-        rho = weights_of(tiles, example, direction).by_lane
-        _, n_gaps, n_labels, _, lanes = inside.shape
-        for line in range(count_lines(tiles, example, direction)):
-            for p in range(n_gaps):
-                at = shared[example] if shared[example] >= 0 else _edge_at(tiles, example, direction, line, p)
-                if at < 0:
-                    continue
-                for x in range(n_labels):
-                    for z in range(n_labels):
-                        value = inside[line // lanes, p, x, z, line % lanes]
-                        d_tables[at, x, z] += value / rho[line]
+def _compare_tables(edge_ptr, ends, table_ptr, edge_table, tied, own):
+    """Clear `tied` where edges of a direction differ in their table, `own` where tables are not by edge."""
+    for example in range(len(own)):
+        start, n_other, n_foreign = edge_ptr[example], 0, 0
+        if tied[example] or own[example]:
+            for end in ends[example]:
+                tables = edge_table[start:end]
+                shift = start + table_ptr[example] - edge_ptr[example]
+                for i in range(len(tables)):
+                    n_other += tables[i] != tables[0]
+                    n_foreign += tables[i] != i + shift
+                start = end
+        tied[example] &= n_other == 0
+        own[example] &= n_foreign == 0
 
 
 @kernel
-def copy_messages(tiles, rows, state, to_rows):
-    """Copy messages, or their adjoints, between a state and rows numbered as in `Graph`."""
-    n_labels, n_values = tiles.n_labels, tiles.n_values
-    for example in range(len(tiles.shapes)):
-        for direction in range(tiles.rho.shape[1]):
-            f, b = messages_of(tiles, state, example, direction)
-            lanes = f.shape[3]
-            for line in range(count_lines(tiles, example, direction)):
-                t, lane = line // lanes, line % lanes
-                for p in range(f.shape[1] - 1):
-                    edge = _edge_at(tiles, example, direction, line, p)
-                    if edge < 0:
-                        continue
-                    for x in range(n_values):
-                        at = n_labels - n_values + x
-                        if to_rows:
-                            rows[2 * edge + 1, at] = f[t, p + 1, x, lane]
-                            rows[2 * edge, at] = b[t, p, x, lane]
-                        else:
-                            f[t, p + 1, x, lane] = rows[2 * edge + 1, at]
-                            b[t, p, x, lane] = rows[2 * edge, at]
+def _compare_weights(edge_ptr, ends, shapes, rho, alike, differ, smallest):
+    """Compute `weights_by_line` of the examples in `alike`."""
+    for example in range(len(alike)):
+        start, width, n_other = edge_ptr[example], shapes[example, 1], 0
+        for direction in range(ends.shape[1] if alike[example] else 0):
+            # In memory, a line along a row is consecutive, and one along a column has one edge per row.
+            size = width if direction == COLUMNS else width - 1
+            first = rho[start : min(start + size, ends[example, direction])]
+            while start < ends[example, direction]:
+                weights = rho[start : start + size]
+                if direction == COLUMNS:
+                    for i in range(len(weights)):
+                        n_other += weights[i] != first[i]
+                else:
+                    line = weights if direction == ROWS else first
+                    for i in range(len(weights)):
+                        n_other += weights[i] != line[0]
+                if direction == ROWS:
+                    differ[example] |= weights[0] != first[0]
+                    smallest[example] = min(smallest[example], weights[0])
+                start += size
+            for i in range(len(first)):
+                if direction == COLUMNS:
+                    differ[example] |= first[i] != first[0]
+                smallest[example] = min(smallest[example], first[i])
+        alike[example] &= n_other == 0
+
+
+def finite_ranges(rows, ptr):
+    """Find the largest range of finite numbers in a row of each part, and whether any is not finite."""
+    ranges, forbidden = np.zeros(len(ptr) - 1), np.zeros(len(ptr) - 1, dtype=bool)
+    _finite_ranges(rows, ptr, ranges, forbidden)
+    return ranges, forbidden
+
+
+@kernel
+def _finite_ranges(rows, ptr, ranges, forbidden):
+    """Compute `finite_ranges`."""
+    for part in range(len(ranges)):
+        for i in range(ptr[part], ptr[part + 1]):
+            low, high = np.inf, -np.inf
+            for x in range(rows.shape[1]):
+                value = rows[i, x]
+                if value > -np.inf:
+                    low, high = min(low, value), max(high, value)
+                else:
+                    forbidden[part] = True
+            ranges[part] = max(ranges[part], high - low)

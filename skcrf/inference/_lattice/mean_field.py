@@ -4,7 +4,7 @@ import numpy as np
 
 from skcrf._numerics import empty, full
 from skcrf.graph import OFFSETS, Potentials
-from skcrf.inference._lattice.engine import (
+from skcrf.inference._lattice.layout import (
     Options,
     finite_ranges,
     first_edges,

@@ -7,6 +7,7 @@ is summed out run over its best states only.
 import numpy as np
 
 from skcrf._numerics import copy, full, kernel, vector_kernel
+from skcrf.inference._lattice.effects import update_effect, update_effects
 from skcrf.inference._lattice.engine import LatticeEngine
 from skcrf.inference._lattice.layout import (
     FALLING,
@@ -24,8 +25,7 @@ from skcrf.inference._lattice.layout import (
     weights_of,
 )
 from skcrf.inference._lattice.message import Site, cavities
-from skcrf.inference._lattice.readout import message_changes
-from skcrf.inference._lattice.sweep import compute_q, update_effect, update_effects
+from skcrf.inference._lattice.readout import compute_q, message_changes
 from skcrf.inference._pairwise.readout import choose_states
 from skcrf.inference._pairwise.schedule import breadth_first, edge_links
 
@@ -40,14 +40,18 @@ class MixedLatticeEngine(LatticeEngine):
         for direction in self.directions:
             _pack_flags(self.tiles, direction, self.chosen, self.maximised[direction])
 
+    def step_from(self, before, state, active):
+        np.copyto(state, before)
+        return self.step(state, active)
+
     def step(self, state, active):
         before = copy(state) if self.measure else None
         flat = state[:, 0]
         for direction in self.directions[FALLING:]:
-            update_effects(self.tiles, direction, flat, active, self.effects)
+            update_effects(self.tiles, direction, flat, active, self.effects, self.scratch)
         for direction in self.directions:
             flags, q = self.maximised[direction], self.q[direction]
-            _sweep(self.tiles, direction, flat, active, flags, q, self.effects)
+            _sweep(self.tiles, direction, flat, active, flags, q, self.effects, self.scratch)
         return message_changes(self.tiles, before[:, 0], flat, active) if self.measure else None
 
     def decode(self, state):
@@ -60,7 +64,7 @@ class MixedLatticeEngine(LatticeEngine):
 def _flags_of(tiles, flat, example, direction):
     """View an array of one number per site of an example: (tile, position, lane)."""
     height, width = tiles.shapes[example]
-    n_tiles, positions, _, lanes = dimensions(height, width, direction, tiles.n_values)
+    n_tiles, positions, _, lanes = dimensions(height, width, direction, tiles.n_values, tiles.lanes)
     start = tiles.start[example, direction] // tiles.n_values
     return flat[start : start + n_tiles * positions * lanes].reshape((n_tiles, positions, lanes))
 
@@ -168,16 +172,16 @@ def _sweep_lines(q, f, b, tables, rho, flags, slope, width):
 
 
 @kernel
-def _sweep(tiles, direction, state, active, maximised, q, effects):
+def _sweep(tiles, direction, state, active, maximised, q, effects, scratch):
     """Sweep one direction of the active examples, then recompute its joint effect."""
     for example in range(len(active)):
         if active[example]:
             q_lines = array_of(tiles, q, example, direction)
-            compute_q(tiles, direction, state, example, effects, q_lines)
+            compute_q(tiles, direction, state, example, effects, q_lines, scratch)
             f, b = messages_of(tiles, state, example, direction)
             tables = tables_of(tiles, tiles.tables[direction], example, direction)
             flags = _flags_of(tiles, maximised, example, direction)
             rho, width = weights_of(tiles, example, direction), tiles.shapes[example, 1]
             _sweep_lines(q_lines, f, b, tables, rho, flags, slope_of(direction), width)
             if effects is not None and direction < RISING:
-                update_effect(tiles, direction, state, example, effects)
+                update_effect(tiles, direction, state, example, effects, scratch)

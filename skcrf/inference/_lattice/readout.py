@@ -1,4 +1,4 @@
-"""Marginals of lattices: of nodes, and of edges summed over those that share a table.
+"""Potentials into tiles, messages and marginals out of them: of nodes, and of edges that share a table.
 
 The marginal of the pair at positions p and p + 1 of a line is the table times both cavities, normalised; each
 cavity leaves out the message from the other site.
@@ -6,7 +6,8 @@ cavity leaves out the message from the other site.
 
 import numpy as np
 
-from skcrf._numerics import kernel, reduction_kernel, vector_kernel
+from skcrf._numerics import kernel, reduction_kernel, vector_exp, vector_kernel
+from skcrf.inference._lattice.effects import q_of_eight_neighbours, update_effect
 from skcrf.inference._lattice.layout import (
     COLUMNS,
     FALLING,
@@ -15,21 +16,201 @@ from skcrf.inference._lattice.layout import (
     Weights,
     array_of,
     count_lines,
+    edge_at,
     messages_of,
-    repeated_weights,
+    place_of,
+    repeat_weights,
     seam_line,
     set_seam,
     slope_of,
     table_at,
     tables_of,
+    transpose,
     weights_of,
 )
-from skcrf.inference._lattice.message import Site, cavities, joint
-from skcrf.inference._lattice.sweep import compute_q, update_effect
+from skcrf.inference._lattice.message import (
+    Joint,
+    Site,
+    add_weighted,
+    cavities,
+    cross,
+    cross_vjp,
+    joint_effect,
+    work_in,
+)
+from skcrf.inference._lattice.vector import number, shifted, wide_address
+
+# Potentials
 
 
 @kernel
-def marginals(tiles, state, q_by_columns, effects, mu):
+def pack_unary(tiles, unary, by_columns):
+    """Copy the unary potentials of all nodes to columns, with a maximum of 0; ratios are differences."""
+    n_labels, n_values = tiles.n_labels, tiles.n_values
+    for example in range(len(tiles.shapes)):
+        height, width = tiles.shapes[example]
+        inside = array_of(tiles, by_columns, example, COLUMNS)
+        n_tiles, _, _, lanes = inside.shape
+        for row in range(height):
+            for t in range(n_tiles):
+                for lane in range(min(lanes, width - t * lanes)):
+                    node = tiles.node_ptr[example] + row * width + t * lanes + lane
+                    top = unary[node, 0]
+                    for x in range(1, n_values):
+                        top = max(top, unary[node, x])
+                    for x in range(n_values):
+                        inside[t, row, x, lane] = unary[node, n_labels - n_values + x] - top
+
+
+@vector_kernel
+def exponentiate(values):
+    """Replace each number of a flat array of float64 by its exponential."""
+    for i in range(len(values)):
+        values[i] = vector_exp(values[i])
+
+
+@kernel
+def copy_to_rows(tiles, by_columns, by_rows):
+    """Copy one number per label and site from columns to rows."""
+    for example in range(len(tiles.shapes)):
+        transpose(array_of(tiles, by_columns, example, COLUMNS), array_of(tiles, by_rows, example, ROWS))
+
+
+@kernel
+def unpack_unary(tiles, d_inside, d_unary):
+    """Add the adjoints in all directions to those of the nodes."""
+    n_labels, n_values = tiles.n_labels, tiles.n_values
+    for example in range(len(tiles.shapes)):
+        height, width = tiles.shapes[example]
+        for direction in range(len(d_inside)):
+            inside = array_of(tiles, d_inside[direction], example, direction)
+            lanes = inside.shape[3]
+            for node in range(height * width):
+                line, p = place_of(direction, width, node // width, node % width)
+                t, lane = line // lanes, line % lanes
+                for x in range(n_values):
+                    value = inside[t, p, x, lane]
+                    d_unary[tiles.node_ptr[example] + node, n_labels - n_values + x] += value
+                    if n_values < n_labels:
+                        d_unary[tiles.node_ptr[example] + node, 0] -= value
+
+
+@kernel
+def pack_weights(tiles, direction, rho, out):
+    """Copy the weights of the rows or columns that have edges."""
+    for example in range(len(tiles.shapes)):
+        start = tiles.lane_start[example, direction]
+        if tiles.shapes[example, 1 - direction] > 1:
+            for line in range(count_lines(tiles, example, direction)):
+                out[start + line] = rho[edge_at(tiles, example, direction, line, 0)]
+
+
+@kernel
+def pack_tables(tiles, shared, tables, direction, out):
+    """Copy theta / rho by lane, with a maximum of 0.
+
+    `shared` is the table of all edges along the lines of an example, or -1 if each edge has its own.
+    """
+    for example in range(len(tiles.shapes)):
+        inside = tables_of(tiles, out, example, direction)
+        rho = weights_of(tiles, example, direction).by_lane
+        _, n_gaps, n_labels, _, lanes = inside.shape
+        for line in range(count_lines(tiles, example, direction)):
+            for p in range(n_gaps):
+                at = shared[example] if shared[example] >= 0 else edge_at(tiles, example, direction, line, p)
+                if at < 0:
+                    continue
+                top = tables[at].max()
+                for x in range(n_labels):
+                    for z in range(n_labels):
+                        value = (tables[at, x, z] - top) / rho[line]
+                        inside[line // lanes, p, x, z, line % lanes] = value
+
+
+@kernel
+def unpack_tables(tiles, shared, d_inside, direction, d_tables):
+    """Add the adjoints by lane, divided by rho, to those of the tables; `shared` as for `pack_tables`."""
+    for example in range(len(tiles.shapes)):
+        inside = tables_of(tiles, d_inside, example, direction)
+        rho = weights_of(tiles, example, direction).by_lane
+        _, n_gaps, n_labels, _, lanes = inside.shape
+        for line in range(count_lines(tiles, example, direction)):
+            for p in range(n_gaps):
+                at = shared[example] if shared[example] >= 0 else edge_at(tiles, example, direction, line, p)
+                if at < 0:
+                    continue
+                for x in range(n_labels):
+                    for z in range(n_labels):
+                        value = inside[line // lanes, p, x, z, line % lanes]
+                        d_tables[at, x, z] += value / rho[line]
+
+
+@kernel
+def copy_messages(tiles, rows, state, to_rows):
+    """Copy messages, or their adjoints, between a state and rows numbered as in `Graph`."""
+    n_labels, n_values = tiles.n_labels, tiles.n_values
+    for example in range(len(tiles.shapes)):
+        for direction in range(tiles.rho.shape[1]):
+            f, b = messages_of(tiles, state, example, direction)
+            lanes = f.shape[3]
+            for line in range(count_lines(tiles, example, direction)):
+                t, lane = line // lanes, line % lanes
+                for p in range(f.shape[1] - 1):
+                    edge = edge_at(tiles, example, direction, line, p)
+                    if edge < 0:
+                        continue
+                    for x in range(n_values):
+                        at = n_labels - n_values + x
+                        if to_rows:
+                            rows[2 * edge + 1, at] = f[t, p + 1, x, lane]
+                            rows[2 * edge, at] = b[t, p, x, lane]
+                        else:
+                            f[t, p + 1, x, lane] = rows[2 * edge + 1, at]
+                            b[t, p, x, lane] = rows[2 * edge, at]
+
+
+@kernel
+def subtract_there(tiles, d_state):
+    """Replace the adjoints of messages b by their differences to those of f at the same site."""
+    for example in range(len(tiles.shapes)):
+        for direction in range(tiles.rho.shape[1]):
+            f, b = messages_of(tiles, d_state, example, direction)
+            b -= f
+
+
+@kernel
+def clear_there(tiles, direction, active, d_state):
+    """Set the adjoints of messages f along the lines of a direction to zero."""
+    for example in range(len(active)):
+        if active[example]:
+            messages_of(tiles, d_state, example, direction)[0][:] = 0.0
+
+
+# Marginals
+
+
+@kernel
+def compute_q(tiles, direction, state, example, effects, q, scratch):
+    """Compute q of a direction; `effects` is None without diagonals."""
+    if effects is None:
+        other = 1 - direction
+        f, b = messages_of(tiles, state, example, other)
+        rho = repeat_weights(weights_of(tiles, example, other), f.shape)
+        cross(f, b, rho, array_of(tiles, tiles.unary[other], example, other), q, scratch)
+    else:
+        q_of_eight_neighbours(tiles, direction, state, example, effects, q, scratch)
+
+
+@kernel
+def update_q(tiles, direction, state, active, q, scratch):
+    """Recompute q of rows or columns of the active examples, without diagonals."""
+    for example in range(len(active)):
+        if active[example]:
+            compute_q(tiles, direction, state, example, None, array_of(tiles, q, example, direction), scratch)
+
+
+@kernel
+def marginals(tiles, state, q_by_columns, effects, scratch, mu):
     """Compute the node marginals; overwrites `q_by_columns` and `effects`."""
     n_labels, n_values = tiles.n_labels, tiles.n_values
     for example in range(len(tiles.shapes)):
@@ -37,22 +218,30 @@ def marginals(tiles, state, q_by_columns, effects, mu):
         q = array_of(tiles, q_by_columns, example, COLUMNS)
         if effects is not None:
             for direction in (ROWS, FALLING, RISING):
-                update_effect(tiles, direction, state, example, effects)
-        compute_q(tiles, COLUMNS, state, example, effects, q)
+                update_effect(tiles, direction, state, example, effects, scratch)
+        compute_q(tiles, COLUMNS, state, example, effects, q, scratch)
         f, b = messages_of(tiles, state, example, COLUMNS)
-        lanes, rho = q.shape[3], weights_of(tiles, example, COLUMNS)
-        belief = np.empty((height, n_values * lanes))
+        lanes, size = q.shape[3], q.shape[2] * q.shape[3]
+        rho = repeat_weights(weights_of(tiles, example, COLUMNS), f.shape)
+        work = work_in(wide_address(scratch.work), size)
         for s in range(q.shape[0]):
-            f_s, b_s = f[s].reshape(height, -1), b[s].reshape(height, -1)
-            rho_s = repeated_weights(rho, s, lanes, n_values)
-            joint(f_s, b_s, rho_s, q[s].reshape(height, -1), 0, belief)
+            rho_s = Weights(rho.common, wide_address(rho.by_lane[s]))
             for row in range(height):
+                at = (s * height + row) * size
+                joint_effect(
+                    wide_address(f),
+                    wide_address(b),
+                    at,
+                    rho_s,
+                    work,
+                    Joint(shifted(wide_address(q), at), work.sums),
+                )
                 for lane in range(min(lanes, width - s * lanes)):
                     node = tiles.node_ptr[example] + row * width + s * lanes + lane
                     total = 1.0 if n_values < n_labels else 0.0
                     mu[node, 0] = 1.0
                     for x in range(n_values):
-                        value = belief[row, x * lanes + lane]
+                        value = np.float64(number(work.sums, x * lanes + lane))
                         mu[node, n_labels - n_values + x] = value
                         total += value
                     for x in range(n_labels):
@@ -75,6 +264,21 @@ def marginals_vjp(tiles, mu, d_mu, d_by_columns):
             for x in range(n_values):
                 i = n_labels - n_values + x
                 d_belief[column // lanes, row, x, column % lanes] = mu[at, i] * (d_mu[at, i] - mean)
+
+
+@kernel
+def beliefs_vjp(tiles, d_by_columns, d_state, scratch):
+    """Add the adjoint of unnormalised marginals, by columns, to those of messages, without diagonals."""
+    for example in range(len(tiles.shapes)):
+        d_belief = array_of(tiles, d_by_columns, example, COLUMNS)
+        d_f, _ = messages_of(tiles, d_state, example, ROWS)
+        cross_vjp(d_belief, weights_of(tiles, example, ROWS), d_f, scratch)
+        d_f, _ = messages_of(tiles, d_state, example, COLUMNS)
+        rho = repeat_weights(weights_of(tiles, example, COLUMNS), d_f.shape).by_lane
+        for t in range(len(d_f)):
+            for p in range(d_f.shape[1]):
+                given = wide_address(d_belief[t, p]), wide_address(rho[t]), rho.shape[1]
+                add_weighted(*given, wide_address(d_f[t, p]))
 
 
 @vector_kernel
@@ -153,14 +357,14 @@ def _expect_tables(q, f, b, tables, rho, n_labels, lines, slope, width, out):
 
 
 @kernel
-def expected_tables(tiles, direction, state, q, effects, out):
+def expected_tables(tiles, direction, state, q, effects, scratch, out):
     """Add the marginals of the edges along the lines of a direction to the tables of these edges.
 
     `effects` must be up to date in all directions, or None without diagonals.
     """
     for example in range(len(tiles.shapes)):
         q_lines = array_of(tiles, q, example, direction)
-        compute_q(tiles, direction, state, example, effects, q_lines)
+        compute_q(tiles, direction, state, example, effects, q_lines, scratch)
         f, b = messages_of(tiles, state, example, direction)
         tables = tables_of(tiles, tiles.tables[direction], example, direction)
         sums = tables_of(tiles, out, example, direction)

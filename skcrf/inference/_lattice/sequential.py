@@ -13,7 +13,7 @@ from skcrf.inference._lattice.engine import (
     lattice_options,
     values_at,
 )
-from skcrf.inference._lattice.message import exponentiate
+from skcrf.inference._lattice.readout import exponentiate
 from skcrf.inference._lattice.sequential_message import MAX, RATIO, SUM
 from skcrf.inference._lattice.sequential_readout import (
     choose_states,

@@ -1,294 +1,70 @@
-"""Sweeps of messages along the lines of a direction, there and back, and their derivatives.
-
-The factor `q` of a site in one direction is exp(theta) times the joint effects of the messages of all other
-directions. With four neighbours there is one other direction. With eight, the joint effects are kept in
-`JointEffects`. Lanes without a line keep the 1 (adjoints the 0) that they were filled with.
-"""
+"""Sweeps of messages along the lines of a direction, there and back, and their derivatives."""
 
 from typing import NamedTuple
 
 import numpy as np
 
-from skcrf._numerics import inlined_kernel, kernel, vector_kernel
+from skcrf._numerics import kernel, vector_kernel
+from skcrf.inference._lattice.effects import q_of_eight_neighbours, to_columns, update_effect
 from skcrf.inference._lattice.layout import (
     COLUMNS,
-    FALLING,
     RISING,
     ROWS,
     Weights,
     array_of,
     messages_of,
     repeat_weights,
-    repeated_weights,
     seam_line,
     set_seam,
     slope_of,
     tables_of,
-    transpose,
     weights_of,
 )
 from skcrf.inference._lattice.message import (
+    PADDING,
     RATIO,
+    Across,
+    AdjointAcross,
+    Adjoints,
+    Joint,
     OwnTables,
     SharedTable,
     Site,
-    add_outer,
-    add_outers,
-    add_scaled,
-    joint,
-    joint_vjp,
-    keep,
-    send,
+    cross_tile,
+    fill,
+    joint_effect,
+    put_weighted_block,
     send_ratio,
-    send_ratio_vjp,
-    send_vjp,
+    transpose_block,
+    undo_ratio,
     update_back,
     update_there,
     work_in,
 )
-from skcrf.inference._lattice.vector import WIDTH, address, load, store, transpose_vectors
+from skcrf.inference._lattice.product import Lists, add_lists, add_to_own, cavities_and_inverses, send, undo
+from skcrf.inference._lattice.vector import load, prefetch, put, shifted, total, wide_address, width_of
 
-# Keeps the rows of a block off the same cache lines.
-_PADDING = 8
+# Bytes of a list of messages whose products fit the cache together with their sums; where those alone are
+# large, sums are rather loaded seldom.
+LIST_BYTES, MOST_LABELS, LONG_LIST = 8192, 9, 24
+
+# Positions ahead of a sweep towards the first position that are loaded into the cache: processors foresee
+# accesses in rising order only.
+AHEAD = 4
 
 
-class JointEffects(NamedTuple):
-    """Joint effects of the messages of each direction, on lattices with diagonals; all laid out by columns.
-
-    The first four are in the order of the directions.
+class Lines(NamedTuple):
+    """Arrays along the lines of a direction of one example: (tile, position, label, lane).
 
     Attributes
     ----------
-    rows : ndarray of shape (size,)
-        exp(theta) times the effect of the messages along rows.
-    columns : ndarray of shape (size,)
-        `rows` times the effect of the messages along columns.
-    falling, rising : ndarray of shape (size,)
-        Effects of the messages along diagonals.
-    scratch : ndarray of shape (size,)
-        Overwritten.
-    ones : ndarray of shape (size,)
-        Ones.
+    q : ndarray
+        The factor of each site.
+    f, b : ndarray
+        Messages after the sweep.
+    b_before : ndarray
+        Messages b before it.
     """
-
-    rows: np.ndarray
-    columns: np.ndarray
-    falling: np.ndarray
-    rising: np.ndarray
-    scratch: np.ndarray
-    ones: np.ndarray
-
-
-@kernel
-def _transpose_block(block, out):
-    """Transpose a block of a tile: from (line, labels and lanes) to (lane, label, line)."""
-    n_lanes, n_values, n_lines = out.shape
-    row = block.shape[1]
-    lanes = (row - _PADDING) // n_values
-    for first in range(0, len(block), WIDTH):
-        for x in range(n_values):
-            for lane in range(0, n_lanes - n_lanes % WIDTH, WIDTH):
-                at, to = first * row + x * lanes + lane, (lane * n_values + x) * n_lines + first
-                transpose_vectors(address(block), at, row, address(out), to, n_values * n_lines)
-            for lane in range(n_lanes - n_lanes % WIDTH, n_lanes):
-                for i in range(first, first + WIDTH):
-                    out[lane, x, i] = block[i, x * lanes + lane]
-
-
-@kernel
-def cross(f, b, rho, unary, q):
-    """Compute q = `unary` times the effect of messages f and b of the other of rows and columns."""
-    n_tiles, positions, n_values, lanes = f.shape
-    n_across, n_lines, _, lanes_across = q.shape
-    block = np.empty((lanes_across, n_values * lanes + _PADDING))
-    for t in range(n_tiles):
-        f_t, b_t = f[t].reshape(positions, -1), b[t].reshape(positions, -1)
-        unary_t, rho_t = unary[t].reshape(positions, -1), repeated_weights(rho, t, lanes, n_values)
-        for s in range(n_across):
-            first = s * lanes_across
-            n_rows = min(lanes_across, positions - first)
-            block[n_rows:] = 1.0
-            joint(f_t, b_t, rho_t, unary_t, first, block[:n_rows])
-            _transpose_block(block, q[s, t * lanes : min((t + 1) * lanes, n_lines)])
-
-
-@kernel
-def cross_vjp(d_q, rho, d_f, d_b):
-    """Pull the adjoint of q back to the messages of the other of rows and columns; adds to theirs."""
-    n_across, n_lines, _, lanes_across = d_q.shape
-    block = np.empty(WIDTH * WIDTH)
-    for s in range(n_across):
-        for i in range(0, min(lanes_across, d_f.shape[1] - s * lanes_across), WIDTH):
-            for line in range(0, n_lines - n_lines % WIDTH, WIDTH):
-                _cross_block_vjp(d_q, rho.by_lane, s, line, i, d_f, d_b, block)
-            for line in range(n_lines - n_lines % WIDTH, n_lines):
-                t, lane = line // d_f.shape[3], line % d_f.shape[3]
-                for p in range(s * lanes_across + i, min(s * lanes_across + i + WIDTH, d_f.shape[1])):
-                    for x in range(d_f.shape[2]):
-                        value = rho.by_lane[line] * d_q[s, line, x, p - s * lanes_across]
-                        d_f[t, p, x, lane] += value
-                        d_b[t, p, x, lane] += value
-
-
-@vector_kernel
-def _cross_block_vjp(d_q, rho, s, line, i, d_f, d_b, block):
-    """Do the same for a square block of lines and lanes."""
-    _, n_lines, n_values, lanes_across = d_q.shape
-    positions, lanes = d_f.shape[1], d_f.shape[3]
-    first, weight = s * lanes_across + i, load(address(rho), line)
-    for x in range(n_values):
-        at = ((s * n_lines + line) * n_values + x) * lanes_across + i
-        transpose_vectors(address(d_q), at, n_values * lanes_across, address(block), 0, WIDTH)
-        for p in range(min(WIDTH, positions - first)):
-            to = ((line // lanes * positions + first + p) * n_values + x) * lanes + line % lanes
-            value = weight * load(address(block), p * WIDTH)
-            store(load(address(d_f), to) + value, address(d_f), to)
-            store(load(address(d_b), to) + value, address(d_b), to)
-
-
-@vector_kernel
-def _copy(values, out):
-    for i in range(len(out)):
-        out[i] = values[i]
-
-
-@vector_kernel
-def _product(a, b, out):
-    for i in range(len(out)):
-        out[i] = a[i] * b[i]
-
-
-@vector_kernel
-def _product_of_three(a, b, c, out):
-    for i in range(len(out)):
-        out[i] = a[i] * b[i] * c[i]
-
-
-@kernel
-def _rotate(source, slope, width, out):
-    """Copy from columns to diagonals of a slope; with the opposite slope, back again."""
-    _, positions, n_values, lanes = out.shape
-    for p in range(positions):
-        line, column = 0, (slope * p) % width
-        while line < width:
-            t, s = line // lanes, column // lanes
-            i, j = line - t * lanes, column - s * lanes
-            n = min(min(lanes - i, lanes - j), min(width - line, width - column))
-            for x in range(n_values):
-                _copy(source[s, p, x, j : j + n], out[t, p, x, i : i + n])
-            line, column = line + n, column + n
-            if column == width:
-                column = 0
-
-
-@kernel
-def _joint_effect(f, b, rho, factor, out):
-    """Compute the joint effect of all messages of a direction, times a factor."""
-    n_tiles, positions, n_values, lanes = f.shape
-    for t in range(n_tiles):
-        f_t, b_t = f[t].reshape(positions, -1), b[t].reshape(positions, -1)
-        factor_t, out_t = factor[t].reshape(positions, -1), out[t].reshape(positions, -1)
-        joint(f_t, b_t, repeated_weights(rho, t, lanes, n_values), factor_t, 0, out_t)
-
-
-@kernel
-def update_effect(tiles, direction, state, example, effects):
-    """Recompute the joint effect of a direction; `columns` needs an up-to-date `rows`."""
-    width = tiles.shapes[example, 1]
-    f, b = messages_of(tiles, state, example, direction)
-    rho, effect = weights_of(tiles, example, direction), array_of(tiles, effects[direction], example, COLUMNS)
-    if direction == ROWS:
-        cross(f, b, rho, array_of(tiles, tiles.unary[ROWS], example, ROWS), effect)
-    elif direction == COLUMNS:
-        _joint_effect(f, b, rho, array_of(tiles, effects.rows, example, COLUMNS), effect)
-    else:
-        scratch = array_of(tiles, effects.scratch, example, COLUMNS)
-        _joint_effect(f, b, rho, array_of(tiles, effects.ones, example, COLUMNS), scratch)
-        _rotate(scratch, -slope_of(direction), width, effect)
-
-
-@kernel
-def update_effects(tiles, direction, state, active, effects):
-    """Recompute the joint effect of a direction in the active examples."""
-    for example in range(len(active)):
-        if active[example]:
-            update_effect(tiles, direction, state, example, effects)
-
-
-@kernel
-def compute_q(tiles, direction, state, example, effects, q):
-    """Compute q of a direction; `effects` is None without diagonals."""
-    if effects is None:
-        _q_of_four_neighbours(tiles, direction, state, example, q)
-    else:
-        _q_of_eight_neighbours(tiles, direction, state, example, effects, q)
-
-
-@inlined_kernel
-def _q_of_four_neighbours(tiles, direction, state, example, q):
-    other = 1 - direction
-    f, b = messages_of(tiles, state, example, other)
-    unary = array_of(tiles, tiles.unary[other], example, other)
-    cross(f, b, weights_of(tiles, example, other), unary, q)
-
-
-@kernel
-def _q_of_eight_neighbours(tiles, direction, state, example, effects, q):
-    scratch = array_of(tiles, effects.scratch, example, COLUMNS)
-    falling = array_of(tiles, effects.falling, example, COLUMNS).reshape(-1)
-    rising = array_of(tiles, effects.rising, example, COLUMNS).reshape(-1)
-    if direction == ROWS:
-        unary = array_of(tiles, tiles.unary[COLUMNS], example, COLUMNS)
-        _product_of_three(unary.reshape(-1), falling, rising, scratch.reshape(-1))
-        f, b = messages_of(tiles, state, example, COLUMNS)
-        cross(f, b, weights_of(tiles, example, COLUMNS), scratch, q)
-    elif direction == COLUMNS:
-        rows = array_of(tiles, effects.rows, example, COLUMNS)
-        _product_of_three(rows.reshape(-1), falling, rising, q.reshape(-1))
-    else:
-        rows_and_columns = array_of(tiles, effects.columns, example, COLUMNS).reshape(-1)
-        _product(rows_and_columns, rising if direction == FALLING else falling, scratch.reshape(-1))
-        _rotate(scratch, slope_of(direction), tiles.shapes[example, 1], q)
-
-
-@kernel
-def to_columns(tiles, direction, example, d_q, out):
-    """Copy the adjoint of q of a direction to columns."""
-    if direction == ROWS:
-        transpose(d_q, out)
-    else:
-        _rotate(d_q, -slope_of(direction), tiles.shapes[example, 1], out)
-
-
-@kernel
-def effects_vjp(tiles, direction, active, d_effect, d_state, scratch):
-    """Pull the adjoint of a joint effect, by columns, back to the messages of its direction; adds to theirs.
-
-    `scratch` is 0 where lanes have no line, and None without diagonals.
-    """
-    for example in range(len(active)):
-        if active[example]:
-            d_f, d_b = messages_of(tiles, d_state, example, direction)
-            d_joint, rho = array_of(tiles, d_effect, example, COLUMNS), weights_of(tiles, example, direction)
-            if direction == ROWS:
-                cross_vjp(d_joint, rho, d_f, d_b)
-                continue
-            if scratch is not None and direction > COLUMNS:
-                rotated = array_of(tiles, scratch, example, COLUMNS)
-                _rotate(d_joint, slope_of(direction), tiles.shapes[example, 1], rotated)
-                d_joint = rotated
-            n_tiles, positions, n_values, lanes = d_f.shape
-            for t in range(n_tiles):
-                rho_t, d_t = repeated_weights(rho, t, lanes, n_values), d_joint[t].reshape(positions, -1)
-                joint_vjp(d_t, rho_t, d_f[t].reshape(positions, -1))
-                joint_vjp(d_t, rho_t, d_b[t].reshape(positions, -1))
-
-
-# Sweeps
-
-
-class SweepArrays(NamedTuple):
-    """Arrays of a sweep: q, the messages after it, and b before it."""
 
     q: np.ndarray
     f: np.ndarray
@@ -296,126 +72,282 @@ class SweepArrays(NamedTuple):
     b_before: np.ndarray
 
 
+class Course(NamedTuple):
+    """Tables and weights along the lines of a direction of one example.
+
+    Attributes
+    ----------
+    tables : ndarray
+        Tables, see `Tiles`.
+    rho : Weights
+        Weights, repeated for each number of a message.
+    slope, width : int
+        Columns that a line moves to the right per position, and those of the image.
+    """
+
+    tables: np.ndarray
+    rho: Weights
+    slope: int
+    width: int
+
+
+@kernel
+def _course(tiles, direction, example, f):
+    tables = tables_of(tiles, tiles.tables[direction], example, direction)
+    rho = repeat_weights(weights_of(tiles, example, direction), f.shape)
+    return Course(tables, rho, slope_of(direction), tiles.shapes[example, 1])
+
+
 @kernel
 def _table_between(tables, tile, position, to_first):
     """Find the table between a position and the next, for messages to the first of them or to the second."""
     if tables.ndim == 3:
-        return SharedTable(address(tables[0] if to_first else tables[1]))
-    gap = tile * tables.shape[1] + min(position, tables.shape[1] - 1)
-    return OwnTables(address(tables), gap * tables.shape[2] * tables.shape[3] * tables.shape[4])
+        return SharedTable(wide_address(tables[0] if to_first else tables[1]))
+    _, n_gaps, n_labels, _, lanes = tables.shape
+    gap = tile * n_gaps + min(position, n_gaps - 1)
+    return OwnTables(shifted(wide_address(tables), gap * n_labels * n_labels * lanes), not to_first)
 
 
 @kernel
-def sweep_lines(q, f, b, tables, rho, mode, slope, width, memory):
-    """Send messages along all lines to the end, then back; `memory` is of shape (4, numbers per message)."""
-    n_tiles, positions, n_values, lanes = q.shape
-    size, work = n_values * lanes, work_in(memory)
-    there, back = Site(address(q), address(f), address(b)), Site(address(q), address(b), address(f))
-    for i in range(2 * n_tiles):
-        t, flip = i // 2, i % 2 == 0
-        site = there if flip else back
-        rho_t = Weights(rho.common, address(rho.by_lane[t]))
-        for n in range(positions - 1):
-            gap = n if flip else positions - 2 - n
-            first, table = (t * positions + gap) * size, _table_between(tables, t, gap, not flip)
-            at, to = (first, first + size) if flip else (first + size, first)
+def _joint_at(across, at, row):
+    """Say where the joint effect of a site goes, if there is one."""
+    if len(across) > 0:
+        return Joint(shifted(wide_address(across.unary), at), row)
+    return ()
+
+
+@kernel
+def _sweep_tile(t, lines, course, mode, across, scratch):
+    """Send messages along the lines of a tile to the end, then back; `across` is empty with diagonals."""
+    _, positions, n_values, lanes = lines.f.shape
+    size, first = n_values * lanes, t * positions * n_values * lanes
+    work, rho = (
+        work_in(wide_address(scratch.work), size),
+        Weights(course.rho.common, wide_address(course.rho.by_lane[t])),
+    )
+    q, f, b = wide_address(lines.q), wide_address(lines.f), wide_address(lines.b)
+    lines.f[t, 0] = 1.0
+    lines.b[t, positions - 1] = 1.0
+    there, back = Site(q, f, wide_address(lines.b_before)), Site(q, b, f)
+    for gap in range(positions - 1):
+        table, at = _table_between(course.tables, t, gap, False), first + gap * size
+        if mode is RATIO:
+            send_ratio(table, there, at, rho, work, (), at + size)
+        else:
+            send(table, mode, there, at, rho, work, (), at + size)
+        if course.slope != 0:
+            line = seam_line(course.slope, course.width, gap)
+            set_seam(lines.f[t, gap + 1], t * lanes, line, 1.0)
+    block, step, width = wide_address(scratch.block), size + PADDING, width_of(f)
+    if len(across) > 0:
+        fill(block, width * step, 1.0)
+    for p in range(positions - 1, -1, -1):
+        at = first + p * size
+        joint = _joint_at(across, at, shifted(block, p % width * step))
+        if len(across) > 0:
+            prefetch(joint.factor, -AHEAD * size, size)
+        if p == 0:
+            if len(across) > 0:
+                joint_effect(b, f, at, rho, work, joint)
+        else:
+            table = _table_between(course.tables, t, p - 1, True)
             if mode is RATIO:
-                send_ratio(table, flip, site, at, rho_t, work, to)
+                send_ratio(table, back, at, rho, work, joint, at - size)
             else:
-                send(table, flip, mode, site, at, rho_t, work, to)
-            if slope != 0:
-                messages = f[t, gap + 1] if flip else b[t, gap]
-                set_seam(messages, t * lanes, seam_line(slope, width, gap), 1.0)
-
-
-class _Memory(NamedTuple):
-    """Memory for the derivative of a sweep: of one message, of all messages of a line, and of a table."""
-
-    work: np.ndarray
-    kept: np.ndarray
-    sums: np.ndarray
+                send(table, mode, back, at, rho, work, joint, at - size)
+            if course.slope != 0:
+                line = seam_line(course.slope, course.width, p - 1)
+                set_seam(lines.b[t, p - 1], t * lanes, line, 1.0)
+        if len(across) > 0 and p % width == 0:
+            transpose_block(block, step, lanes, p, t * lanes, across.q)
 
 
 @kernel
-def _memory_for(f, tables, mode):
-    _, positions, n_values, lanes = f.shape
-    is_shared = tables.ndim == 3
-    kept = 0 if is_shared or mode is RATIO else positions * n_values * lanes
-    n_sums = tables.shape[1] * tables.shape[2] * WIDTH if is_shared else 0
-    return _Memory(np.empty((4, n_values * lanes)), np.empty((4, kept)), np.zeros(n_sums))
-
-
-@kernel
-def sweep_lines_vjp(arrays, tables, rho, mode, slope, width, d_arrays, d_tables, memory):
-    """Undo a sweep, last message first: sets the adjoint of q, and adds to those of the tables.
-
-    Replaces the adjoints of f and b after the sweep by those before it, which are 0 for f.
-    """
-    n_tiles, positions, n_values, lanes = arrays.q.shape
-    size, n_labels, is_shared = n_values * lanes, tables.shape[2], tables.ndim == 3
-    work, kept = work_in(memory.work), work_in(memory.kept)
-    # Adjoints of shared tables are sums by lane of a vector until the end.
-    d_table = address(memory.sums) if is_shared else address(d_tables)
-    there = Site(address(arrays.q), address(arrays.f), address(arrays.b_before))
-    back = Site(address(arrays.q), address(arrays.b), address(arrays.f))
-    d_site = Site(address(d_arrays.q), address(d_arrays.f), address(d_arrays.b))
-    for i in range(2 * n_tiles):
-        t, flip = i // 2, i % 2 == 1
-        site, d_message = (there, d_site.f) if flip else (back, d_site.b)
-        rho_t = Weights(rho.common, address(rho.by_lane[t]))
-        if not flip:
-            d_arrays.q[t, 0] = 0.0
-        for n in range(positions - 1):
-            gap = positions - 2 - n if flip else n
-            first, table = (t * positions + gap) * size, _table_between(tables, t, gap, not flip)
-            at, to = (first, first + size) if flip else (first + size, first)
-            if slope != 0:
-                d_messages = d_arrays.f[t, gap + 1] if flip else d_arrays.b[t, gap]
-                set_seam(d_messages, t * lanes, seam_line(slope, width, gap), 0.0)
-            if mode is RATIO:
-                send_ratio_vjp(table, flip, site, at, rho_t, d_message, to, work, d_table)
-            else:
-                send_vjp(
-                    table, _table_between(tables, t, gap, flip), flip, site, at, rho_t, d_message, to, work
-                )
-                if is_shared:
-                    left, right = (work.c, work.d_sum) if flip else (work.d_sum, work.c)
-                    add_outer(n_labels, left, right, d_table)
-                elif flip:
-                    add_outers(n_labels, work, kept, gap * size, d_table, table.start)
-                else:
-                    keep(work, kept, gap * size)
-            if flip:
-                update_there(work, rho_t, d_site, at)
-            else:
-                update_back(work, rho_t, d_site, at)
-        if flip:
-            d_arrays.f[t] = 0.0
-            d_arrays.b[t, positions - 1] = 0.0
-    if is_shared:
-        for x in range(n_labels):
-            for z in range(n_labels):
-                at = (x * n_labels + z) * WIDTH
-                d_tables[0, x, z] += memory.sums[at : at + WIDTH].sum()
-
-
-@kernel
-def sweep(tiles, direction, state, active, mode, q, effects):
+def sweep(tiles, direction, before, after, active, mode, q, effects, scratch):
     """Sweep one direction of the active examples, then recompute its joint effect.
 
-    `effects` is None without diagonals: then kernels are compiled without the code for them.
+    `q` has one array per direction. `effects` is None without diagonals: then kernels are compiled without
+    the code for them, `q` of the direction must be up to date, and that of the other becomes so.
     """
     for example in range(len(active)):
         if active[example]:
-            q_lines = array_of(tiles, q, example, direction)
-            compute_q(tiles, direction, state, example, effects, q_lines)
-            f, b = messages_of(tiles, state, example, direction)
-            tables = tables_of(tiles, tiles.tables[direction], example, direction)
-            rho, width = weights_of(tiles, example, direction), tiles.shapes[example, 1]
-            rho, memory = repeat_weights(rho, f.shape), np.empty((4, f.shape[2] * f.shape[3]))
-            sweep_lines(q_lines, f, b, tables, rho, mode, slope_of(direction), width, memory)
-            if effects is not None and direction < RISING:
-                update_effect(tiles, direction, state, example, effects)
+            q_lines = array_of(tiles, q[direction], example, direction)
+            f, b = messages_of(tiles, after, example, direction)
+            _, b_before = messages_of(tiles, before, example, direction)
+            lines, course = Lines(q_lines, f, b, b_before), _course(tiles, direction, example, f)
+            if effects is None:
+                other = 1 - direction
+                unary = array_of(tiles, tiles.unary[direction], example, direction)
+                across = Across(unary, array_of(tiles, q[other], example, other))
+                for t in range(len(f)):
+                    _sweep_tile(t, lines, course, mode, across, scratch)
+            else:
+                seen = before if direction == ROWS else after  # other directions were swept before it
+                q_of_eight_neighbours(tiles, direction, seen, example, effects, q_lines, scratch)
+                for t in range(len(f)):
+                    _sweep_tile(t, lines, course, mode, (), scratch)
+                if direction < RISING:
+                    update_effect(tiles, direction, after, example, effects, scratch)
+
+
+# Derivatives
+
+
+@kernel
+def _lists(scratch, tables, mode, positions, size):
+    """Divide memory for lists: as many messages as fit the cache, or all of a line for own tables."""
+    length = 0
+    if mode is not RATIO:
+        length = LONG_LIST if tables.shape[1] > MOST_LABELS else max(1, LIST_BYTES // (8 * size))
+        if tables.ndim > 3:
+            length = positions + 1
+    memory = wide_address(scratch.lists)
+    return Lists(memory, shifted(memory, length * size), length)
+
+
+class Tile(NamedTuple):
+    """Number and shape of a tile."""
+
+    number: int
+    positions: int
+    n_values: int
+    lanes: int
+
+
+class Outs(NamedTuple):
+    """Where the adjoint of q goes: a block that is transposed, or with diagonals all positions of the tile.
+
+    Attributes
+    ----------
+    place : address
+        The first row.
+    step, rows : int
+        Numbers per row, and the number of rows.
+    """
+
+    place: np.ndarray
+    step: int
+    rows: int
+
+
+@kernel
+def _adjoint_of(d_tables, tables, tile, gap):
+    """Find the adjoint of the table between a position and the next."""
+    if tables.ndim == 3:
+        return wide_address(d_tables)
+    return _table_between(d_tables, tile.number, gap, True).place
+
+
+@kernel
+def _forget_seam(work, tile, course, gap):
+    """Set the adjoint of a message to zero at the seam of a line, where there is no message."""
+    if course.slope != 0:
+        lane = seam_line(course.slope, course.width, gap) - tile.number * tile.lanes
+        if 0 <= lane < tile.lanes:
+            for x in range(tile.n_values):
+                put(0.0, work.d, x * tile.lanes + lane)
+
+
+@kernel
+def _undo_message(tables, tile, gap, to_first, message, work, lists, n):
+    """Undo the message between a position and the next; its cavity is number n of the lists."""
+    table = _table_between(tables, tile.number, gap, to_first)
+    back = _table_between(tables, tile.number, gap, not to_first)
+    at, receiver = n * work.size, gap if to_first else gap + 1
+    inverses = shifted(work.inverses, receiver % 2 * work.size)
+    undo(table, back, message, work, shifted(lists.c, at), inverses, shifted(lists.d_sum, at))
+
+
+@kernel
+def _undo_back(tile, site, course, mode, adjoints, d_tables, lists, work):
+    """Undo the messages back along the lines of a tile, last first: those to the first positions."""
+    size, is_shared, n = work.size, course.tables.ndim == 3, 0
+    rho = Weights(course.rho.common, wide_address(course.rho.by_lane[tile.number]))
+    for p in range(tile.positions):
+        at = p * size
+        if mode is RATIO:
+            c = work.d  # not used
+            if p > 0:
+                table = _table_between(course.tables, tile.number, p - 1, True)
+                undo_ratio(
+                    table, False, site, at, rho, work, _adjoint_of(d_tables, course.tables, tile, p - 1)
+                )
+        else:
+            c = shifted(lists.c, n * size)
+            cavities_and_inverses(site, at, rho, work, c, shifted(work.inverses, p % 2 * size))
+            if p > 0:
+                message = shifted(site.f, at - size)
+                _undo_message(course.tables, tile, p - 1, True, message, work, lists, n)
+                n += 1
+                if is_shared and n == lists.length:
+                    add_lists(n, tile.n_values, True, lists, wide_address(d_tables))
+                    n = 0
+        if p == 0:
+            fill(work.sums, size, 0.0)
+        update_back(adjoints, at, mode, rho, work, c)
+        _forget_seam(work, tile, course, p)
+    if mode is not RATIO and is_shared:
+        add_lists(n, tile.n_values, True, lists, wide_address(d_tables))
+
+
+@kernel
+def _undo_there(tile, site, course, mode, adjoints, d_tables, lists, work, outs, across):
+    """Undo the messages to the ends of the lines of a tile, last first.
+
+    `across` is empty with diagonals.
+    """
+    size, is_shared, n = work.size, course.tables.ndim == 3, 0
+    rho = Weights(course.rho.common, wide_address(course.rho.by_lane[tile.number]))
+    for p in range(tile.positions - 1, -1, -1):
+        at = p * size
+        prefetch(site.b, at - AHEAD * size, size)
+        prefetch(adjoints.unary, at - AHEAD * size, size)
+        if mode is RATIO:
+            c = work.d  # not used
+            if p < tile.positions - 1:
+                table = _table_between(course.tables, tile.number, p, False)
+                undo_ratio(table, True, site, at, rho, work, _adjoint_of(d_tables, course.tables, tile, p))
+        else:
+            if not is_shared:
+                n = lists.length - 1
+            c = shifted(lists.c, n * size)
+            cavities_and_inverses(site, at, rho, work, c, shifted(work.inverses, p % 2 * size))
+            if p < tile.positions - 1:
+                message = shifted(site.f, at + size)
+                _undo_message(course.tables, tile, p, False, message, work, lists, n)
+                if is_shared:
+                    n += 1
+                    if n == lists.length:
+                        add_lists(n, tile.n_values, False, lists, wide_address(d_tables))
+                        n = 0
+                else:
+                    d_table = _adjoint_of(d_tables, course.tables, tile, p)
+                    add_to_own(tile.n_values, lists, n * size, at, d_table)
+        if p == tile.positions - 1:
+            fill(work.sums, size, 0.0)
+        update_there(adjoints, at, mode, rho, work, c, shifted(outs.place, p % outs.rows * outs.step))
+        _forget_seam(work, tile, course, p - 1)
+        if len(across) > 0 and p % outs.rows == 0:
+            line, weights = tile.number * tile.lanes, wide_address(across.weights)
+            put_weighted_block(outs.place, outs.step, tile.lanes, p, line, weights, across.d_f, across.add)
+    if mode is not RATIO and is_shared:
+        add_lists(n, tile.n_values, False, lists, wide_address(d_tables))
+
+
+@kernel
+def _undo_tile(tile, q, lines, course, mode, d_lines, d_tables, scratch, outs, across):
+    """Undo the sweep of a tile: adds to the adjoints of the tables, replaces those of the messages."""
+    size = tile.n_values * tile.lanes
+    first = tile.number * tile.positions * size
+    f, b = shifted(wide_address(lines.f), first), shifted(wide_address(lines.b), first)
+    b_before = shifted(wide_address(lines.b_before), first)
+    d_f, d_b = shifted(wide_address(d_lines.f), first), shifted(wide_address(d_lines.b), first)
+    work = work_in(wide_address(scratch.work), size)
+    lists = _lists(scratch, course.tables, mode, tile.positions, size)
+    d_q = shifted(wide_address(scratch.tile), tile.positions * size)
+    adjoints = Adjoints(d_f, d_b, d_q, shifted(wide_address(d_lines.unary), first))
+    _undo_back(tile, Site(q, b, f), course, mode, adjoints, d_tables, lists, work)
+    _undo_there(tile, Site(q, f, b_before), course, mode, adjoints, d_tables, lists, work, outs, across)
 
 
 @kernel
@@ -426,25 +358,76 @@ def sweep_vjp(tiles, direction, before, after, active, mode, d_state, adjoint, e
     other direction too; with them, leaves it in `d_q_by_columns`.
     """
     seen = before if direction == ROWS else after  # other directions were swept before it
+    scratch = adjoint.scratch
     for example in range(len(active)):
-        if active[example]:
+        if not active[example]:
+            continue
+        f, b = messages_of(tiles, after, example, direction)
+        _, b_before = messages_of(tiles, before, example, direction)
+        d_f, d_b = messages_of(tiles, d_state, example, direction)
+        d_unary = array_of(tiles, adjoint.d_unary[direction], example, direction)
+        lines, d_lines = Lines(f, f, b, b_before), Adjoints(d_f, d_b, d_f, d_unary)
+        course = _course(tiles, direction, example, f)
+        d_tables = tables_of(tiles, adjoint.d_tables[direction], example, direction)
+        sums = _sums_of(d_tables, scratch)
+        n_tiles, positions, n_values, lanes = f.shape
+        size, width = n_values * lanes, width_of(wide_address(f))
+        if effects is None:
+            other, is_new = 1 - direction, adjoint.is_new[example]
+            adjoint.is_new[example] = False
+            f_seen, b_seen = messages_of(tiles, seen, example, other)
+            rho = weights_of(tiles, example, other)
+            rho_seen = repeat_weights(rho, f_seen.shape)
+            unary = array_of(tiles, tiles.unary[other], example, other)
+            d_f_seen, _ = messages_of(tiles, d_state, example, other)
+            q = scratch.tile[: positions * size].reshape((1, positions, n_values, lanes))
+            for t in range(n_tiles):
+                cross_tile(f_seen, b_seen, rho_seen, unary, t, q, scratch)
+                tile, outs = (
+                    Tile(t, positions, n_values, lanes),
+                    Outs(wide_address(scratch.block), size + PADDING, width),
+                )
+                _clear_block(outs)
+                across = AdjointAcross(d_f_seen, rho.by_lane, is_new)
+                _undo_tile(tile, wide_address(q), lines, course, mode, d_lines, sums, scratch, outs, across)
+        else:
             q = array_of(tiles, adjoint.q[direction], example, direction)
-            compute_q(tiles, direction, seen, example, effects, q)
-            f, b = messages_of(tiles, after, example, direction)
-            _, b_before = messages_of(tiles, before, example, direction)
-            d_f, d_b = messages_of(tiles, d_state, example, direction)
+            q_of_eight_neighbours(tiles, direction, seen, example, effects, q, scratch)
             d_q = array_of(tiles, adjoint.d_q, example, direction)
-            tables = tables_of(tiles, tiles.tables[direction], example, direction)
-            d_tables = tables_of(tiles, adjoint.d_tables[direction], example, direction)
-            rho, width = weights_of(tiles, example, direction), tiles.shapes[example, 1]
-            arrays, d_arrays = SweepArrays(q, f, b, b_before), Site(d_q, d_f, d_b)
-            rho, memory = repeat_weights(rho, f.shape), _memory_for(f, d_tables, mode)
-            sweep_lines_vjp(arrays, tables, rho, mode, slope_of(direction), width, d_arrays, d_tables, memory)
-            d_unary = array_of(tiles, adjoint.d_unary[direction], example, direction)
-            add_scaled(1.0, d_q.reshape(-1), d_unary.reshape(-1))
-            if effects is None:
-                d_f, d_b = messages_of(tiles, d_state, example, 1 - direction)
-                cross_vjp(d_q, weights_of(tiles, example, 1 - direction), d_f, d_b)
-            else:
-                by_columns = array_of(tiles, adjoint.d_q_by_columns[direction], example, COLUMNS)
-                to_columns(tiles, direction, example, d_q, by_columns)
+            for t in range(n_tiles):
+                first = t * positions * size
+                tile, outs = (
+                    Tile(t, positions, n_values, lanes),
+                    Outs(shifted(wide_address(d_q), first), size, positions),
+                )
+                q_tile = shifted(wide_address(q), first)
+                _undo_tile(tile, q_tile, lines, course, mode, d_lines, sums, scratch, outs, ())
+            d_f[:] = 0.0
+            by_columns = array_of(tiles, adjoint.d_q_by_columns[direction], example, COLUMNS)
+            to_columns(tiles, direction, example, d_q, by_columns)
+        _add_totals(sums, d_tables)
+
+
+@kernel
+def _clear_block(outs):
+    fill(outs.place, outs.rows * outs.step, 0.0)
+
+
+@kernel
+def _sums_of(d_tables, scratch):
+    """Return the memory for the adjoints of tables: that of a shared table is summed by lane at first."""
+    if d_tables.ndim == 3:
+        scratch.sums[:] = 0.0
+        return scratch.sums
+    return d_tables
+
+
+@vector_kernel
+def _add_totals(sums, d_tables):
+    """Add the sums over lanes to the adjoint of a shared table."""
+    if d_tables.ndim == 3:
+        n = d_tables.shape[1]
+        for x in range(n):
+            for z in range(n):
+                at = (x * n + z) * width_of(wide_address(sums))
+                d_tables[0, x, z] += total(load(wide_address(sums), at))
