@@ -32,6 +32,7 @@ from skcrf.graph._pairwise_potentials import (
     sum_by_table,
     tables_of_edges,
 )
+from skcrf.graph._potts import EQUAL, UNEQUAL, full_tables, full_tables_vjp, is_potts
 
 # Names that moved to `skcrf.models`.
 _MOVED = {"ancestral_samples", "conditionals", "conditionals_vjp", "families"}
@@ -45,8 +46,10 @@ def __getattr__(name):
 
 
 __all__ = [
+    "EQUAL",
     "OFFSETS",
     "PARENTS",
+    "UNEQUAL",
     "ExampleError",
     "FactorGraph",
     "Graph",
@@ -61,6 +64,9 @@ __all__ = [
     "factor_potentials",
     "from_edges",
     "from_factors",
+    "full_tables",
+    "full_tables_vjp",
+    "is_potts",
     "isolated",
     "lattice",
     "mesh",

@@ -21,7 +21,7 @@ class Potentials(NamedTuple):
         ``theta(x_i)``; ``-inf`` forbids a state.
     tables : ndarray of shape (n_tables, n_states, n_states)
         ``theta(x_i, x_j)``; edge ``e`` uses ``tables[graph.edge_table[e]]``. Factor graphs have flat tables
-        of shape (n_entries,).
+        of shape (n_entries,). Potts tables have shape (n_tables, 2): theta of unequal and of equal states.
     """
 
     unary: np.ndarray

@@ -13,7 +13,20 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from skcrf._numerics import kernel_array
-from skcrf.graph import FactorGraph, Graph, Potentials, as_factors, outer, scaled, score, score_vjp, select
+from skcrf.graph import (
+    FactorGraph,
+    Graph,
+    Potentials,
+    as_factors,
+    full_tables,
+    full_tables_vjp,
+    is_potts,
+    outer,
+    scaled,
+    score,
+    score_vjp,
+    select,
+)
 from skcrf.inference._base import Beliefs, Deferred
 from skcrf.inference._fixed_point import Trace, iterate, reverse
 
@@ -69,6 +82,8 @@ class Engine(ABC):
 
     #: Layout of the graphs that the engine takes.
     layout = "pairwise"
+    #: Whether the engine takes Potts tables; for others they are written out.
+    takes_potts = False
     #: Whether the engine takes all graphs of its layout, at the price of speed.
     is_plain = True
     #: ndarray of shape (n_examples,): an upper bound of the best score, where the engine knows one.
@@ -175,9 +190,13 @@ class ResumePoint(NamedTuple):
 
 
 class _Run(NamedTuple):
-    """State of the beliefs of one engine; `trace` is None where it maximised."""
+    """State of the beliefs of one engine; `trace` is None where it maximised.
+
+    `is_potts` tells whether the potentials had Potts tables, whatever the engine takes.
+    """
 
     engine: Engine
+    is_potts: bool
     plan: Plan
     theta: Potentials
     max_terms: np.ndarray
@@ -260,19 +279,20 @@ def infer(engines, plan, theta, *, edges, tape, start=None):
     groups = choose_engines(engines, plan, theta)
     if len(groups) == 1:
         engine, options, _ = groups[0]
-        return _infer_one(engine(plan, theta, options), plan, edges, tape, start)
+        return _infer_one(engine, options, plan, theta, edges, tape, start)
     selections, parts = [], []
     for engine, options, examples in groups:
         graph, where = select(plan.graph, examples)
         part = plan._replace(graph=graph, rho=None if plan.rho is None else plan.rho[where.edges])
         part_theta = Potentials(theta.unary[where.nodes], theta.tables[where.entries])
         selections.append(where)
-        parts.append(_infer_one(engine(part, part_theta, options), part, edges, tape, None))
+        parts.append(_infer_one(engine, options, part, part_theta, edges, tape, None))
     return _joined(plan.graph, theta, selections, parts)
 
 
-def _infer_one(engine, plan, edges, tape, start):
+def _infer_one(engine, options, plan, theta, edges, tape, start):
     """Iterate with one engine."""
+    engine = engine(plan, theta if engine.takes_potts else full_tables(theta), options)
     resumed = start is not None and start.fits(engine)
     trace = iterate(
         engine.step,
@@ -285,7 +305,7 @@ def _infer_one(engine, plan, edges, tape, start):
     )
     # A run that resumes near the fixed point takes few steps, but its adjoint takes as many as ever.
     max_terms = 10 * (np.full_like(trace.n_iter, plan.max_iter) if resumed else trace.n_iter)
-    run = _Run(engine, plan, engine.theta, max_terms, trace)
+    run = _Run(engine, is_potts(theta.tables), plan, engine.theta, max_terms, trace)
     if plan.maximise:
         x = engine.decode(trace.state)
         mu, log_z = np.eye(engine.theta.unary.shape[1])[x], score(plan.graph, engine.theta, x)
@@ -348,18 +368,19 @@ def expected_statistics(beliefs):
 def _by_part(beliefs, function, d_mu=None, d_edge_mu=None, d_log_z=None):
     """Apply a function of beliefs and derivatives to the beliefs of each engine; it returns Potentials."""
     if not isinstance(beliefs.state, _Parts):
-        return function(beliefs, d_mu, d_edge_mu, d_log_z)
+        found = function(beliefs, d_mu, d_edge_mu, d_log_z)
+        return full_tables_vjp(found) if beliefs.state.is_potts else found
     selections, parts, theta = beliefs.state
     d_theta = Potentials(np.empty_like(theta.unary), np.empty_like(theta.tables))
     for where, part in zip(selections, parts, strict=True):
         fields = (d_mu, where.nodes), (d_edge_mu, where.beliefs), (d_log_z, where.examples)
         given = (None if value is None else value[rows] for value, rows in fields)
-        d_theta.unary[where.nodes], d_theta.tables[where.entries] = function(part, *given)
+        d_theta.unary[where.nodes], d_theta.tables[where.entries] = _by_part(part, function, *given)
     return d_theta
 
 
 def _pull_back_one(beliefs, d_mu, d_edge_mu, d_log_z, exact):
-    engine, plan, theta, max_terms, trace = beliefs.state
+    engine, _, plan, theta, max_terms, trace = beliefs.state
     graph = plan.graph
     if exact and d_mu is None and d_edge_mu is None and d_log_z is not None:
         return scaled(graph, _statistics_of_one(beliefs), d_log_z)
@@ -379,7 +400,7 @@ def _pull_back_one(beliefs, d_mu, d_edge_mu, d_log_z, exact):
 
 
 def _statistics_of_one(beliefs, *_):
-    engine, plan, theta, _, trace = beliefs.state
+    engine, _, plan, theta, _, trace = beliefs.state
     if trace is None:
         return score_vjp(plan.graph, theta, beliefs.mu, np.ones(plan.graph.n_examples))
     return Potentials(beliefs.mu.copy(), engine.expected_tables(trace.state))
@@ -401,4 +422,5 @@ def engines_of(beliefs):
 
 def as_factor_problem(graph, theta):
     """Convert a graph of any layout and its potentials to factors and flat tables."""
-    return as_factors(graph, theta.unary.shape[1]), theta._replace(tables=theta.tables.reshape(-1))
+    tables = full_tables(theta).tables
+    return as_factors(graph, theta.unary.shape[1]), theta._replace(tables=tables.reshape(-1))

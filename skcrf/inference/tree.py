@@ -32,6 +32,7 @@ class Tree(MessagePassing):
     """
 
     tasks = frozenset({"sum", "max"})
+    layouts = frozenset({"pairwise", "potts"})
     exact_on = "forest"
     _engines = (LatticeEngine, ForestEngine)
 
