@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 from skcrf._numerics import copy, empty, full, kernel
-from skcrf.graph import Potentials
+from skcrf.graph import Potentials, is_potts
 from skcrf.inference._lattice.layout import (
     COLUMNS,
     FALLING,
@@ -98,6 +98,7 @@ class LatticeEngine(MessageEngine):
     """
 
     is_plain = False
+    takes_potts = True
 
     @classmethod
     def options(cls, plan, theta):
@@ -109,8 +110,9 @@ class LatticeEngine(MessageEngine):
             return np.zeros(graph.n_examples, dtype=np.int64)
         alike, weighs_lines, rho = weights_by_line(graph, plan.rho, supported)
         node_range, forbids_label = finite_ranges(theta.unary, graph.node_ptr)
+        table_size = int(np.prod(theta.tables.shape[1:]))
         table_range, forbids_pair = finite_ranges(
-            theta.tables.reshape(len(theta.tables), -1), graph.table_ptr
+            theta.tables.reshape(len(theta.tables), table_size), graph.table_ptr
         )
         # Four more neighbours are four more messages, raised to rho.
         fits = node_range + (5 / rho + 4 * options.has_diagonals) * table_range <= _RANGE  # False for nan
@@ -121,12 +123,13 @@ class LatticeEngine(MessageEngine):
         super().__init__(plan, theta, options)
         graph, n_labels, options = plan.graph, theta.unary.shape[1], Options.decode(options)
         self.directions = range(4 if options.has_diagonals else 2)
-        is_ratio = n_labels == 2 and not options.forbids_label and not plan.maximise
+        self.is_potts = is_potts(theta.tables)
+        is_ratio = n_labels == 2 and not (options.forbids_label or plan.maximise or self.is_potts)
         self.mode = RATIO if is_ratio else MAX if plan.maximise else SUM
         first = first_edges(graph, len(self.directions))
         self.table_of = values_at(first, graph.edge_table, -1)
         self.shared = np.full_like(self.table_of.T, -1) if options.own_tables else self.table_of.T.copy()
-        self.tables_by_lane = options.own_tables or options.weighs_lines
+        self.tables_by_lane = options.own_tables or options.weighs_lines or self.is_potts
         n_values = 1 if is_ratio else n_labels
         tiles = self._new_tiles(n_values, values_at(first, plan.rho, 1.0), options.own_tables)
         if options.weighs_lines:
@@ -135,8 +138,10 @@ class LatticeEngine(MessageEngine):
                 pack_weights(tiles, direction, plan.rho, tiles.lane_rho[direction])
         if self.tables_by_lane:
             for direction in self.directions:
-                pack_tables(tiles, self.shared[direction], theta.tables, direction, tiles.tables[direction])
-                exponentiate(tiles.tables[direction])
+                flat, tables = tiles.tables[direction].reshape(-1), theta.tables
+                tables = tables.reshape(len(tables), *tiles.table_shape)
+                pack_tables(tiles, self.shared[direction], tables, direction, flat)
+                exponentiate(flat)
         pack_unary(tiles, theta.unary, tiles.unary[COLUMNS])
         exponentiate(tiles.unary[COLUMNS])
         copy_to_rows(tiles, tiles.unary[COLUMNS], tiles.unary[ROWS])
@@ -149,12 +154,13 @@ class LatticeEngine(MessageEngine):
         shapes = [[dimensions(*shape, d, n_values) for d in self.directions] for shape in graph.shapes]
         n_tiles, positions, _, lanes = np.moveaxis(np.array(shapes).reshape(-1, n_directions, 4), 2, 0)
         gaps = positions - 1 if own_tables else np.minimum(positions - 1, 1)
+        table_shape = (2, 1) if self.is_potts else (n_labels, n_labels)
         start, lane_start, table_start = (
             np.concatenate([np.zeros((1, n_directions), np.int64), np.cumsum(sizes, axis=0)])
             for sizes in (
                 n_tiles * positions * n_values * lanes,
                 n_tiles * lanes,
-                n_tiles * gaps * lanes * n_labels**2,
+                n_tiles * gaps * lanes * table_shape[0] * table_shape[1],
             )
         )
         return Tiles(
@@ -170,9 +176,12 @@ class LatticeEngine(MessageEngine):
             lane_rho=tuple(np.repeat(rho[:, d], np.diff(lane_start[:, d])) for d in self.directions),
             unary=(full(start[-1, ROWS], 1.0), full(start[-1, COLUMNS], 0.0)),
             tables=tuple(
-                full(table_start[-1, d], 0.0) if self.tables_by_lane else self._shared_tables(d, rho[:, d])
+                full((table_start[-1, d], 1)[: 1 + self.is_potts], 0.0)
+                if self.tables_by_lane
+                else self._shared_tables(d, rho[:, d])
                 for d in self.directions
             ),
+            table_shape=table_shape,
         )
 
     def _new_scratch(self):
@@ -194,7 +203,8 @@ class LatticeEngine(MessageEngine):
         tables = full(self.theta.tables.shape, 0.0)
         for direction, d_inside in zip(self.directions, inside, strict=True):
             if self.tables_by_lane:
-                unpack_tables(tiles, self.shared[direction], d_inside, direction, tables)
+                flat, out = d_inside.reshape(-1), tables.reshape(len(tables), *tiles.table_shape)
+                unpack_tables(tiles, self.shared[direction], flat, direction, out)
             else:
                 d_tables = d_inside[:, 0] + d_inside[:, 1].transpose(0, 2, 1)
                 has = self.table_of[:, direction] >= 0

@@ -65,7 +65,10 @@ class Tiles(NamedTuple):
     tables : tuple of n_directions ndarrays
         exp(theta / rho) along the lines of each direction: shape (n_examples, 2, n_labels, n_labels) for one
         table per example, second axis 1 transposed; flat arrays (tile, gap, label, label, lane) if they
-        differ from lane to lane, with one gap or as many as there are between positions.
+        differ from lane to lane, with one gap or as many as there are between positions. Potts tables are
+        arrays (size, 1), which hold (tile, gap, unequal and equal, lane).
+    table_shape : tuple
+        (n_labels, n_labels), or (2, 1) for Potts tables.
     """
 
     n_labels: int
@@ -80,6 +83,7 @@ class Tiles(NamedTuple):
     lane_rho: tuple
     unary: tuple
     tables: tuple
+    table_shape: tuple
 
 
 @kernel
@@ -206,8 +210,11 @@ def tables_of(tiles, tables, example, direction):
     height, width = tiles.shapes[example]
     n_tiles, _, _, lanes = dimensions(height, width, direction, tiles.n_values)
     start, stop = tiles.table_start[example, direction], tiles.table_start[example + 1, direction]
-    n = tiles.n_labels
-    return tables[start:stop].reshape((n_tiles, (stop - start) // (n_tiles * n * n * lanes), n, n, lanes))
+    rows, columns = tiles.table_shape
+    gaps = (stop - start) // (n_tiles * rows * columns * lanes)
+    if tables.ndim == 2:
+        return tables[start:stop].reshape((n_tiles, gaps, rows, lanes))
+    return tables[start:stop].reshape((n_tiles, gaps, rows, columns, lanes))
 
 
 @kernel
@@ -307,15 +314,15 @@ def pack_tables(tiles, shared, tables, direction, out):
     for example in range(len(tiles.shapes)):
         inside = tables_of(tiles, out, example, direction)
         rho = weights_of(tiles, example, direction).by_lane
-        _, n_gaps, n_labels, _, lanes = inside.shape
+        _, n_gaps, rows, columns, lanes = inside.shape
         for line in range(count_lines(tiles, example, direction)):
             for p in range(n_gaps):
                 at = shared[example] if shared[example] >= 0 else _edge_at(tiles, example, direction, line, p)
                 if at < 0:
                     continue
                 top = tables[at].max()
-                for x in range(n_labels):
-                    for z in range(n_labels):
+                for x in range(rows):
+                    for z in range(columns):
                         value = (tables[at, x, z] - top) / rho[line]
                         inside[line // lanes, p, x, z, line % lanes] = value
 
@@ -326,14 +333,14 @@ def unpack_tables(tiles, shared, d_inside, direction, d_tables):
     for example in range(len(tiles.shapes)):
         inside = tables_of(tiles, d_inside, example, direction)
         rho = weights_of(tiles, example, direction).by_lane
-        _, n_gaps, n_labels, _, lanes = inside.shape
+        _, n_gaps, rows, columns, lanes = inside.shape
         for line in range(count_lines(tiles, example, direction)):
             for p in range(n_gaps):
                 at = shared[example] if shared[example] >= 0 else _edge_at(tiles, example, direction, line, p)
                 if at < 0:
                     continue
-                for x in range(n_labels):
-                    for z in range(n_labels):
+                for x in range(rows):
+                    for z in range(columns):
                         value = inside[line // lanes, p, x, z, line % lanes]
                         d_tables[at, x, z] += value / rho[line]
 

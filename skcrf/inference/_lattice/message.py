@@ -26,8 +26,8 @@ from skcrf.inference._lattice.vector import (
     zeros_like,
 )
 
-# Divides instead of the zero of a forbidden state, which stays forbidden.
-_TINY = 1e-300
+#: Divides instead of the zero of a forbidden state, which stays forbidden.
+TINY = 1e-300
 
 
 #: Modes of messages. RATIO is None, so that a kernel is compiled either for ratios or for other messages.
@@ -104,7 +104,7 @@ def _power(value, common, rho):
 @inlined_kernel
 def _cavity_of(q, f, b, rho, lane):
     """Compute q f^rho b^(rho - 1): the belief of a site without the message b of the receiving neighbour."""
-    return q * f if rho.common == 1.0 else q * _power(f * b, rho.common, rho.by_lane[lane]) / max(b, _TINY)
+    return q * f if rho.common == 1.0 else q * _power(f * b, rho.common, rho.by_lane[lane]) / max(b, TINY)
 
 
 @vector_kernel
@@ -151,8 +151,8 @@ def _cavity(site, at, rho, work, i):
     if rho.common == 1.0:
         return q * f, zeros_like(q) + 1.0
     if rho.common == 0.5:
-        return q * sqrt(f * b), at_least(b, _TINY)
-    return q * load(work.powers, i), at_least(b, _TINY)
+        return q * sqrt(f * b), at_least(b, TINY)
+    return q * load(work.powers, i), at_least(b, TINY)
 
 
 # Two labels: the ratio of a message is (t10 + t11 c) / (t00 + t01 c), with c that of the cavity.
@@ -249,10 +249,10 @@ def _sum_of_four(table, flip, n, x, c, out, to):
         a3 = a3 + _entry(table, flip, x + 3, z, n, 0) * low
         b3 = b3 + _entry(table, flip, x + 3, z, n, 1) * high
     to += x * LANES
-    _store_both(a0, b0, out, to)
-    _store_both(a1, b1, out, to + LANES)
-    _store_both(a2, b2, out, to + 2 * LANES)
-    _store_both(a3, b3, out, to + 3 * LANES)
+    store_both(a0, b0, out, to)
+    store_both(a1, b1, out, to + LANES)
+    store_both(a2, b2, out, to + 2 * LANES)
+    store_both(a3, b3, out, to + 3 * LANES)
 
 
 @vector_kernel
@@ -261,7 +261,7 @@ def _sum_of_one(table, flip, n, x, c, out, to):
     for z in range(n):
         a = a + _entry(table, flip, x, z, n, 0) * load(c, z * LANES)
         b = b + _entry(table, flip, x, z, n, 1) * load(c, z * LANES + WIDTH)
-    _store_both(a, b, out, to + x * LANES)
+    store_both(a, b, out, to + x * LANES)
 
 
 @vector_kernel
@@ -271,11 +271,11 @@ def _best_of_one(table, flip, n, x, c, out, to):
     for z in range(n):
         a = at_least(_entry(table, flip, x, z, n, 0) * load(c, z * LANES), a)
         b = at_least(_entry(table, flip, x, z, n, 1) * load(c, z * LANES + WIDTH), b)
-    _store_both(a, b, out, to + x * LANES)
+    store_both(a, b, out, to + x * LANES)
 
 
 @kernel
-def _store_both(low, high, out, to):
+def store_both(low, high, out, to):
     store(low, out, to)
     store(high, out, to + WIDTH)
 
@@ -290,18 +290,18 @@ def _multiply(table, flip, n, c, out, to):
 
 
 @vector_kernel
-def _normalise(out, to, n):
+def normalise(out, to, n):
     """Divide a message by its sum over labels."""
     low = high = zeros_like(load(out, to))
     for i in range(to, to + n * LANES, LANES):
         low, high = low + load(out, i), high + load(out, i + WIDTH)
     low, high = 1.0 / low, 1.0 / high
     for i in range(to, to + n * LANES, LANES):
-        _store_both(low * load(out, i), high * load(out, i + WIDTH), out, i)
+        store_both(low * load(out, i), high * load(out, i + WIDTH), out, i)
 
 
 @vector_kernel
-def _cavities(site, at, rho, work):
+def message_cavities(site, at, rho, work):
     """Compute the cavities of all labels."""
     _prepare(site, at, rho, work)
     for i in range(0, work.size, WIDTH):
@@ -335,9 +335,9 @@ def _adjoints_of_sums(table, flip, message, d_message, to, work):
     high = load(message, to + WIDTH) / high
     for i in range(0, n * LANES, LANES):
         j = to + i
-        d_first = load(d_message, j) / at_least(load(message, j), _TINY) - d_low
-        d_second = load(d_message, j + WIDTH) / at_least(load(message, j + WIDTH), _TINY) - d_high
-        _store_both(d_first * low, d_second * high, work.d_sum, i)
+        d_first = load(d_message, j) / at_least(load(message, j), TINY) - d_low
+        d_second = load(d_message, j + WIDTH) / at_least(load(message, j + WIDTH), TINY) - d_high
+        store_both(d_first * low, d_second * high, work.d_sum, i)
 
 
 @vector_kernel
@@ -389,13 +389,13 @@ def add_outers(n, there, back, at, d_table, to):
 def send(table, flip, mode, site, at, rho, work, to):
     """Compute normalised messages from the sites at one place to another."""
     n = work.size // LANES
-    _cavities(site, at, rho, work)
+    message_cavities(site, at, rho, work)
     if mode == MAX:
         for x in range(n):
             _best_of_one(table, flip, n, x, work.c, site.f, to)
     else:
         _multiply(table, flip, n, work.c, site.f, to)
-    _normalise(site.f, to, n)
+    normalise(site.f, to, n)
 
 
 @kernel
@@ -405,7 +405,7 @@ def send_vjp(table, back, flip, site, at, rho, d_message, to, work):
     `back` is the table of the opposite message. Adjoints of cavities are those of their
     logarithms, the others are not.
     """
-    _cavities(site, at, rho, work)
+    message_cavities(site, at, rho, work)
     _adjoints_of_sums(table, flip, site.f, d_message, to, work)
     _multiply(back, not flip, work.size // LANES, work.d_sum, work.d_c, 0)
     _scale(work)

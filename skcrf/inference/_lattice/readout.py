@@ -25,6 +25,7 @@ from skcrf.inference._lattice.layout import (
     weights_of,
 )
 from skcrf.inference._lattice.message import Site, cavities, joint
+from skcrf.inference._lattice.potts import add_pairs, expect_pairs
 from skcrf.inference._lattice.sweep import compute_q, update_effect
 
 
@@ -134,12 +135,19 @@ def _add_by_lane(table, first, second, total, out):
 def _expect_tables(q, f, b, tables, rho, n_labels, lines, slope, width, out):
     n_tiles, positions, _, lanes = q.shape
     first, second, work = np.empty((n_labels, lanes)), np.empty((n_labels, lanes)), np.empty(lanes)
+    pairs = np.empty((4, lanes))
     for t in range(n_tiles):
         rho_t = Weights(rho.common, rho.by_lane[t * lanes : (t + 1) * lanes])
         for p in range(positions - 1):
             table, sums = table_at(tables, t, p, False), table_at(out, t, p, False)
             _scaled_cavities(Site(q[t, p], f[t, p], b[t, p]), rho_t, work, first)
             _scaled_cavities(Site(q[t, p + 1], b[t, p + 1], f[t, p + 1]), rho_t, work, second)
+            if tables.ndim == 4:
+                expect_pairs(table, first, second, pairs)
+                if slope != 0:
+                    set_seam(pairs, t * lanes, seam_line(slope, width, p), 0.0)
+                add_pairs(pairs, sums)
+                continue
             _sums_by_lane(table, first, second, work)
             if slope != 0:  # there is no edge at a seam
                 set_seam(first, t * lanes, seam_line(slope, width, p), 0.0)

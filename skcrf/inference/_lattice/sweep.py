@@ -46,6 +46,7 @@ from skcrf.inference._lattice.message import (
     update_there,
     work_in,
 )
+from skcrf.inference._lattice.potts import send_potts, send_potts_vjp
 from skcrf.inference._lattice.vector import WIDTH, address, load, store, transpose_vectors
 
 # Keeps the rows of a block off the same cache lines.
@@ -301,8 +302,9 @@ def _table_between(tables, tile, position, to_first):
     """Find the table between a position and the next, for messages to the first of them or to the second."""
     if tables.ndim == 3:
         return SharedTable(address(tables[0] if to_first else tables[1]))
-    gap = tile * tables.shape[1] + min(position, tables.shape[1] - 1)
-    return OwnTables(address(tables), gap * tables.shape[2] * tables.shape[3] * tables.shape[4])
+    gap = min(position, tables.shape[1] - 1)
+    size = tables.strides[1] // tables.itemsize
+    return OwnTables(address(tables), (tile * tables.shape[1] + gap) * size)
 
 
 @kernel
@@ -321,6 +323,8 @@ def sweep_lines(q, f, b, tables, rho, mode, slope, width, memory):
             at, to = (first, first + size) if flip else (first + size, first)
             if mode is RATIO:
                 send_ratio(table, flip, site, at, rho_t, work, to)
+            elif tables.ndim == 4:
+                send_potts(table, mode, site, at, rho_t, work, to)
             else:
                 send(table, flip, mode, site, at, rho_t, work, to)
             if slope != 0:
@@ -340,7 +344,7 @@ class _Memory(NamedTuple):
 def _memory_for(f, tables, mode):
     _, positions, n_values, lanes = f.shape
     is_shared = tables.ndim == 3
-    kept = 0 if is_shared or mode is RATIO else positions * n_values * lanes
+    kept = 0 if is_shared or tables.ndim == 4 or mode is RATIO else positions * n_values * lanes
     n_sums = tables.shape[1] * tables.shape[2] * WIDTH if is_shared else 0
     return _Memory(np.empty((4, n_values * lanes)), np.empty((4, kept)), np.zeros(n_sums))
 
@@ -374,6 +378,8 @@ def sweep_lines_vjp(arrays, tables, rho, mode, slope, width, d_arrays, d_tables,
                 set_seam(d_messages, t * lanes, seam_line(slope, width, gap), 0.0)
             if mode is RATIO:
                 send_ratio_vjp(table, flip, site, at, rho_t, d_message, to, work, d_table)
+            elif tables.ndim == 4:
+                send_potts_vjp(table, site, at, rho_t, d_message, to, work, d_table)
             else:
                 send_vjp(
                     table, _table_between(tables, t, gap, flip), flip, site, at, rho_t, d_message, to, work

@@ -6,6 +6,7 @@ import numpy as np
 
 from skcrf.graph import score, sum_by_example
 from skcrf.inference._engine import Engine
+from skcrf.inference._pairwise.entries import with_entries
 from skcrf.inference._pairwise.hubs import has_hubs, hubs_of
 from skcrf.inference._pairwise.readout import (
     choose_states,
@@ -41,17 +42,20 @@ class MessageEngine(Engine):
 
     def log_z(self, state):
         if self.inward is not None:
-            return read_dual(self.graph, self.theta, self.rho, self.messages(state), self.inward, False)
+            return read_dual(*self._problem(state), self.inward, False)
         n_states = self.theta.unary.shape[1]
         return self._read_edges(state, np.empty((0, n_states, n_states)))[0]
 
+    def _problem(self, state):
+        """Return the arguments of functions that read beliefs."""
+        return self.graph, with_entries(self.theta), self.rho, self.messages(state)
+
     def _read_edges(self, state, edge_mu):
-        problem = self.graph, self.theta, self.rho, self.messages(state)
+        problem = self._problem(state)
         return read_edges(*problem, read_nodes(*problem), edge_mu), edge_mu
 
     def readout_vjp(self, state, d_mu, d_edge_mu, d_log_z, through):
-        n_states = self.theta.unary.shape[1]
-        problem = self.graph, self.theta, self.rho, self.messages(state)
+        n_states, problem = self.theta.unary.shape[1], self._problem(state)
         d_edge_mu = np.empty((0, n_states, n_states)) if d_edge_mu is None else d_edge_mu
         # At a fixed point both definitions of log_z are stationary, with the marginals as derivative.
         is_dual = self.inward is not None and through
@@ -59,11 +63,12 @@ class MessageEngine(Engine):
         d_messages, d_theta = read_vjp(*problem, read_nodes(*problem), d_mu, d_edge_mu, d_primal, through)
         if is_dual:
             read_dual_vjp(*problem, self.inward, d_log_z, d_messages, d_theta)
-        return self.messages_vjp(d_messages), d_theta
+        tables = d_theta.tables.reshape(self.theta.tables.shape)
+        return self.messages_vjp(d_messages), d_theta._replace(tables=tables)
 
     def decode(self, state):
         order, _ = breadth_first(edge_links(self.graph))
-        return choose_states(self.graph, self.theta, self.weighted_messages(state), order)
+        return choose_states(self.graph, with_entries(self.theta), self.weighted_messages(state), order)
 
     def weighted_messages(self, state):
         """Multiply the messages by the weights of their edges."""

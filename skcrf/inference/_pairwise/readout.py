@@ -8,6 +8,7 @@ import numpy as np
 
 from skcrf._numerics import inlined_kernel, kernel, log_normalise, softmax
 from skcrf.graph import Potentials
+from skcrf.inference._pairwise.entries import add_to_entry, entry
 from skcrf.inference._pairwise.products import cavities_of, cavities_vjp, node_products, node_products_vjp
 from skcrf.inference._pairwise.sweep import SMALL
 
@@ -15,11 +16,11 @@ from skcrf.inference._pairwise.sweep import SMALL
 @kernel
 def _edge_belief(edge_table, tables, rho, cavities, edge, out):
     """Compute the log-marginal of an edge, flattened; `cavities` is of `cavities_of`."""
-    n_states, table = tables.shape[1], edge_table[edge]
+    n_states, table = cavities.shape[1], edge_table[edge]
     for x in range(n_states):
         for z in range(n_states):
             cavity = cavities[2 * edge, x]
-            out[x * n_states + z] = tables[table, x, z] / rho[edge] + cavity + cavities[2 * edge + 1, z]
+            out[x * n_states + z] = entry(tables, table, x, z) / rho[edge] + cavity + cavities[2 * edge + 1, z]
     log_normalise(out)
 
 
@@ -52,7 +53,7 @@ def read_edges(graph, theta, rho, messages, log_mu, edge_mu):
                     mass = np.exp(value)
                     if mass > 0:
                         information = value - log_mu[i, x] - log_mu[j, z]
-                        log_z[example] += mass * (theta.tables[table, x, z] - rho[edge] * information)
+                        log_z[example] += mass * (entry(theta.tables, table, x, z) - rho[edge] * information)
                     if len(edge_mu):
                         edge_mu[edge, x, z] = mass
     return log_z
@@ -68,7 +69,7 @@ def read_tables(graph, theta, rho, messages):
         _edge_belief(graph.edge_table, theta.tables, rho, cavities, edge, belief)
         for x in range(n_states):
             for z in range(n_states):
-                tables[graph.edge_table[edge], x, z] += np.exp(belief[x * n_states + z])
+                add_to_entry(tables, graph.edge_table[edge], x, z, np.exp(belief[x * n_states + z]))
     return tables
 
 
@@ -115,12 +116,12 @@ def read_vjp(graph, theta, rho, messages, log_mu, d_mu, d_edge_mu, d_log_z, thro
                     d_belief[at] = 0.0
                     if mass == 0:
                         continue
-                    d_theta.tables[table, x, z] += d_z * mass
+                    add_to_entry(d_theta.tables, table, x, z, d_z * mass)
                     if len(d_edge_mu):
                         d_belief[at] += d_edge_mu[edge, x, z] * mass
                     if through and d_z != 0:
                         information = belief[at] - log_mu[i, x] - log_mu[j, z]
-                        gain = theta.tables[table, x, z] - rho[edge] * (information + 1.0)
+                        gain = entry(theta.tables, table, x, z) - rho[edge] * (information + 1.0)
                         d_belief[at] += d_z * mass * gain
                         d_node[i, x] += d_z * rho[edge] * mass
                         d_node[j, z] += d_z * rho[edge] * mass
@@ -129,7 +130,7 @@ def read_vjp(graph, theta, rho, messages, log_mu, d_mu, d_edge_mu, d_log_z, thro
                 for z in range(n_states):
                     at = x * n_states + z
                     d_joint = d_belief[at] - total * np.exp(belief[at])
-                    d_theta.tables[table, x, z] += d_joint / rho[edge]
+                    add_to_entry(d_theta.tables, table, x, z, d_joint / rho[edge])
                     d_cavities[2 * edge, x] += d_joint
                     d_cavities[2 * edge + 1, z] += d_joint
     if uses_edges:
@@ -180,7 +181,7 @@ def read_forest(schedule, graph, theta, table_max, messages):
             else:
                 for x in range(n_states):
                     for z in range(n_states):
-                        value = theta.tables[table, x, z] + cavities[2 * edge, x]
+                        value = entry(theta.tables, table, x, z) + cavities[2 * edge, x]
                         joint[x * n_states + z] = value + cavities[2 * edge + 1, z]
                 log_edge = softmax(joint)
                 for x in range(n_states):
@@ -194,8 +195,8 @@ def read_forest(schedule, graph, theta, table_max, messages):
 def _table_entry(theta, table, side, x_target, x_source):
     """Look up theta of a pair; the target of a message is the first (side 0) or second end."""
     if side == 0:
-        return theta.tables[table, x_target, x_source]
-    return theta.tables[table, x_source, x_target]
+        return entry(theta.tables, table, x_target, x_source)
+    return entry(theta.tables, table, x_source, x_target)
 
 
 @kernel
@@ -297,7 +298,7 @@ def read_dual_vjp(graph, theta, rho, messages, inward, d_log_z, d_messages, d_th
             direct[towards, x] = -(d_z * rho[edge])
             for z in range(n_states):
                 i, j = (x, z) if side == 0 else (z, x)
-                d_theta.tables[table, i, j] += d_z * best[z]
+                add_to_entry(d_theta.tables, table, i, j, d_z * best[z])
                 d_cavities[towards ^ 1, z] = best[z] * (d_z * rho[edge])
         for node in range(graph.node_ptr[example], graph.node_ptr[example + 1]):
             softmax(products[node])
