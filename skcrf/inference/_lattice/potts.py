@@ -35,7 +35,9 @@ def _sums(table, work, out, to):
         c, c_high = load(work.c, i), load(work.c, i + WIDTH)
         others, others_high = low + load(out, to + i), high + load(out, to + i + WIDTH)
         low, high = low + c, high + c_high
-        store_both(unequal * others + equal * c, unequal_high * others_high + equal_high * c_high, out, to + i)
+        store_both(
+            unequal * others + equal * c, unequal_high * others_high + equal_high * c_high, out, to + i
+        )
 
 
 @vector_kernel

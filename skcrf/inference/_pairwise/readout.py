@@ -20,7 +20,9 @@ def _edge_belief(edge_table, tables, rho, cavities, edge, out):
     for x in range(n_states):
         for z in range(n_states):
             cavity = cavities[2 * edge, x]
-            out[x * n_states + z] = entry(tables, table, x, z) / rho[edge] + cavity + cavities[2 * edge + 1, z]
+            out[x * n_states + z] = (
+                entry(tables, table, x, z) / rho[edge] + cavity + cavities[2 * edge + 1, z]
+            )
     log_normalise(out)
 
 
