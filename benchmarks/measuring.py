@@ -114,7 +114,10 @@ def slope(sizes, times):
 
 
 def peak_memory():
-    """Return the peak resident size of this process in bytes."""
+    """Return the peak resident size of this process in bytes, since its start or `reset_peak_memory`."""
+    status = Path("/proc/self/status")
+    if status.exists():  # there, ru_maxrss includes the memory of the process that started this one
+        return 1024 * int(status.read_text().split("VmHWM:")[1].split()[0])
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else 1024 * peak
 

@@ -97,6 +97,7 @@ def main():
         "before": before,
         "peak": peak_memory(),
         "features": sum(image.nbytes for image in X),
+        "labels": sum(labels.nbytes for labels in Y),
         "tape": args.iterations * 4 * args.shape[0] * args.shape[1] * numbers_per_message * 8,
     }
     print(json.dumps(answer))

@@ -92,7 +92,7 @@ class Batch:
     V : ndarray of shape (n_tables, n_edge_features)
         Features of the tables, of a type that float32 includes, or float64.
     y : ndarray of shape (n_nodes,)
-        Class indices, -1 where the label is hidden.
+        Class indices, -1 where the label is hidden, of any integer type; see `labels`.
     weight : ndarray of shape (n_examples,)
         Weight of each example.
     site_weight : ndarray of shape (n_nodes,) or None
@@ -146,6 +146,11 @@ class Batch:
         """Size of the features and labels in bytes."""
         nodes = [self.X.data, self.X.indices, self.X.indptr] if sparse.issparse(self.X) else [self.X]
         return sum(array.nbytes for array in [*nodes, self.V, self.y])
+
+    @property
+    def labels(self):
+        """ndarray of shape (n_nodes,): class indices as int64, -1 where the label is hidden."""
+        return self.y.astype(np.int64, copy=False)
 
     @cached_property
     def hidden(self):
@@ -289,7 +294,8 @@ class BatchLoader:
         """Build the batch of what `fetch` read; `graph_of` replaces the topology's `graph`."""
         examples, labels = loaded
         features, shapes, outlines = zip(*examples, strict=True)
-        X, y, recipe = stack_rows(features), stack_rows(labels), FieldRecipe(self.topology, shapes, outlines)
+        X, recipe = stack_rows(features), FieldRecipe(self.topology, shapes, outlines)
+        y = _compressed(stack_rows(labels))
         with user_index(self.examples.index):
             arrays = _built(recipe, X, graph_of=graph_of)
         weights = None if self.class_weights is None else site_weights(y, self.class_weights)
@@ -344,6 +350,11 @@ def make_batches(examples, labels, topology, parts, weight, *, class_weights=Non
     for batch in batches:
         batch.edgeless = batches[0].edgeless
     return batches
+
+
+def _compressed(y):
+    """Copy class indices to the smallest integer type that holds them: there are as many as pixels."""
+    return y.astype(np.promote_types(np.int8, np.min_scalar_type(y.max(initial=0))))
 
 
 def _label_counts(n_labels, sizes, weight):

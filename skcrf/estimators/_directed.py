@@ -44,7 +44,7 @@ class LogLikelihood(NamedTuple):
         """Return one value per example, and whether all inferences converged."""
         with user_index(batch.index):
             factors, theta = self.model.given_labels().potentials(self.model.unpack(self.w), batch)
-            y = batch.y
+            y = batch.labels
             n_hidden = sum_by_example(y < 0, factors.node_example, factors)
             # Known without inference: the score of all labels, and the probability 1 of none.
             exact = np.where(n_hidden == 0, score(factors, theta, y), 0.0)

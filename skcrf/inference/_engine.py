@@ -253,6 +253,19 @@ def choose_engines(engines, plan, theta):
     return groups
 
 
+def part_of(plan, theta, examples):
+    """Select examples: return their Plan, Potentials and Selection."""
+    graph, where = select(plan.graph, examples)
+    part = plan._replace(graph=graph)
+    if plan.rho is not None:
+        part = part._replace(rho=plan.rho[where.edges])
+    if plan.inward is not None:
+        part = part._replace(inward=2 * np.arange(graph.n_edges) + (plan.inward[where.edges] & 1))
+    if np.ndim(plan.maximise):
+        part = part._replace(maximise=plan.maximise[where.nodes])
+    return part, Potentials(theta.unary[where.nodes], theta.tables[where.entries]), where
+
+
 def infer(engines, plan, theta, *, edges, tape, start=None):
     """Iterate with the engine of each example.
 
@@ -282,9 +295,7 @@ def infer(engines, plan, theta, *, edges, tape, start=None):
         return _infer_one(engine, options, plan, theta, edges, tape, start)
     selections, parts = [], []
     for engine, options, examples in groups:
-        graph, where = select(plan.graph, examples)
-        part = plan._replace(graph=graph, rho=None if plan.rho is None else plan.rho[where.edges])
-        part_theta = Potentials(theta.unary[where.nodes], theta.tables[where.entries])
+        part, part_theta, where = part_of(plan, theta, examples)
         selections.append(where)
         parts.append(_infer_one(engine, options, part, part_theta, edges, tape, None))
     return _joined(plan.graph, theta, selections, parts)

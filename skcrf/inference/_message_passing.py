@@ -14,14 +14,17 @@ from skcrf.inference._curvature import LocalCurvature
 from skcrf.inference._engine import (
     Engine,
     as_factor_problem,
+    choose_engines,
     expected_statistics,
     infer,
+    part_of,
     pull_back,
     resume_point,
 )
 from skcrf.inference._factor.engine import FactorEngine
 from skcrf.inference._fixed_point import ITERATION, iterate
 from skcrf.inference._lattice.engine import LatticeEngine
+from skcrf.inference._lattice.mixed import MixedLatticeEngine
 from skcrf.inference._pairwise.engine import PairwiseEngine
 
 #: Constraints on the parameters of the methods that pass messages.
@@ -182,12 +185,24 @@ class MessagePassing(BaseInference):
 
         Also returns the iterations of each example and whether they converged.
         """
-        plan = self._plan(graph)
-        factors, theta = as_factor_problem(graph, theta)
-        engine = FactorEngine(plan._replace(graph=factors, maximise=maximised), theta)
+        plan = self._plan(graph)._replace(maximise=maximised)
         how = {"max_iter": plan.max_iter, "tol": plan.tol, "tape": False}
-        trace = iterate(engine.step, engine.initial_state(), graph.n_examples, **how)
-        return engine.decode(trace.state), trace.n_iter, trace.converged
+        chosen, n_iter = np.empty(graph.n_nodes, dtype=np.int64), np.empty(graph.n_examples, dtype=np.int64)
+        left, converged = np.ones(graph.n_examples, dtype=bool), np.empty(graph.n_examples, dtype=bool)
+        groups = choose_engines((MixedLatticeEngine,), plan, theta)
+        for _, _, examples in groups:
+            left &= ~examples
+        for engine, options, examples in [*groups, (FactorEngine, 1, left)]:
+            if examples.any():
+                part, part_theta, where = part_of(plan, theta, examples)
+                if engine is FactorEngine:
+                    factors, part_theta = as_factor_problem(part.graph, part_theta)
+                    part = part._replace(graph=factors)
+                run = engine(part, part_theta, options)
+                trace = iterate(run.step, run.initial_state(), part.graph.n_examples, **how)
+                chosen[where.nodes] = run.decode(trace.state)
+                n_iter[where.examples], converged[where.examples] = trace.n_iter, trace.converged
+        return chosen, n_iter, converged
 
     def start_of(self, beliefs):
         return resume_point(beliefs)

@@ -58,7 +58,7 @@ class DirectedModel(PairwiseModel):
 
     def _factors(self, batch):
         """Return the factors of a batch, and the labels on which they are conditioned or None."""
-        given = batch.y if self.conditions_on_labels and (batch.y >= 0).any() else None
+        given = batch.labels if self.conditions_on_labels and (batch.y >= 0).any() else None
         key = "families" if given is None else "families given labels"
         if key not in batch.derived:
             batch.derived[key] = (

@@ -67,7 +67,7 @@ class Evaluation(NamedTuple):
                 messages = batch.messages.setdefault(self.part, {})
                 inference = _ResumedInference(inference, messages, self.renew)
             loss = self.loss.for_batch(batch.index)
-            value, d_theta, converged = loss(inference, structure, theta, batch.y, batch.site_weight)
+            value, d_theta, converged = loss(inference, structure, theta, batch.labels, batch.site_weight)
             gradient = self.model.pull_back(params, batch, theta, d_theta)
         return batch.weight @ value, gradient, bool(converged.all())
 

@@ -309,7 +309,8 @@ class LatticeEngine(MessageEngine):
         return self._unpack_tables(unweighted, inside)
 
 
-# Which examples are lattices that the engines support
+# Which examples are lattices that the engines support. These functions run in every evaluation. The kernels
+# take single arrays and fill arrays of their caller, since both make them compile faster.
 
 
 def lattice_options(graph):
@@ -324,17 +325,25 @@ def lattice_options(graph):
     is_lattice = (
         (height > 0) & (n_edges > 0) & (n_edges == straight + has_diagonals * 2 * (height - 1) * (width - 1))
     )
-    tied, own_tables = _one_value_per_direction(graph, graph.edge_table), _one_table_per_edge(graph)
+    tied, own_tables = is_lattice.copy(), is_lattice & (np.diff(graph.table_ptr) == n_edges)
+    ends = _ends(graph, 4)
+    _compare_tables(graph.edge_ptr, ends, graph.table_ptr, graph.edge_table, tied, own_tables)
     return is_lattice & (tied | own_tables), Options(~tied, has_diagonals)
+
+
+def _ends(graph, n_directions):
+    """Find where the edges of each direction end, or would end if there were any."""
+    height, width = graph.shapes.T
+    sizes = [height * (width - 1), width * (height - 1), *2 * [(height - 1) * (width - 1)]][:n_directions]
+    return graph.edge_ptr[:-1, None] + np.cumsum(np.stack(sizes, axis=1), axis=1)
 
 
 def first_edges(graph, n_directions):
     """Find the first edge of each example and direction, -1 if none: (n_examples, n_directions)."""
-    height, width = graph.shapes.T
-    sizes = [height * (width - 1), width * (height - 1), *2 * [(height - 1) * (width - 1)]][:n_directions]
-    ends = graph.edge_ptr[:-1, None] + np.cumsum(np.stack(sizes, axis=1), axis=1)
-    exists = (np.stack(sizes, axis=1) > 0) & (np.diff(graph.edge_ptr) > 0)[:, None]
-    return np.where(exists, ends - np.stack(sizes, axis=1), -1)
+    ends = _ends(graph, n_directions)
+    starts = np.concatenate([graph.edge_ptr[:-1, None], ends[:, :-1]], axis=1)
+    exists = (ends > starts) & (np.diff(graph.edge_ptr) > 0)[:, None]
+    return np.where(exists, starts, -1)
 
 
 def values_at(edges, values, default):
@@ -342,79 +351,69 @@ def values_at(edges, values, default):
     return np.where(edges >= 0, values[edges], default)
 
 
-@kernel
-def _direction_starts(graph, example):
-    """Find where the edges down, along falling and along rising diagonals start, or would start."""
-    height, width = graph.shapes[example]
-    down = graph.edge_ptr[example] + height * (width - 1)
-    falling = down + width * (height - 1)
-    return down, falling, falling + (height - 1) * (width - 1)
-
-
-@kernel
-def _one_value_per_direction(graph, values):
-    """Return for each lattice whether all edges of a direction have the same value."""
-    alike = np.ones(len(graph.shapes), dtype=np.bool_)
-    for example in range(len(alike)):
-        first = graph.edge_ptr[example]
-        starts = _direction_starts(graph, example)
-        for edge in range(first, graph.edge_ptr[example + 1]):
-            for start in starts:
-                first = start if edge == start else first
-            alike[example] &= values[edge] == values[first]
-    return alike
-
-
-@kernel
 def weights_by_line(graph, rho, is_lattice):
     """Summarise the edge weights of each lattice.
 
     Returns whether rows and columns have one weight each and so does each diagonal direction, whether rows or
     columns differ, and the smallest weight.
     """
-    alike, differ = np.ones(len(is_lattice), dtype=np.bool_), np.zeros(len(is_lattice), dtype=np.bool_)
-    smallest = np.ones(len(is_lattice))
-    for example in range(len(is_lattice)):
-        if is_lattice[example]:
-            width = graph.shapes[example, 1]
-            right = graph.edge_ptr[example]
-            down, falling, rising = _direction_starts(graph, example)
-            for edge in range(right, graph.edge_ptr[example + 1]):
-                if edge < down:
-                    first, line = right, edge - (edge - right) % (width - 1)
-                elif edge < falling:
-                    first, line = down, down + (edge - down) % width
-                else:
-                    first = falling if edge < rising else rising
-                    line = first
-                alike[example] &= rho[edge] == rho[line]
-                differ[example] |= rho[edge] != rho[first]
-                smallest[example] = min(smallest[example], rho[edge])
+    alike, differ, smallest = is_lattice.copy(), np.zeros_like(is_lattice), np.ones(len(is_lattice))
+    _compare_weights(graph.edge_ptr, _ends(graph, 4), graph.shapes, rho, is_lattice, alike, differ, smallest)
     return alike, differ, smallest
 
 
 @kernel
-def _one_table_per_edge(graph):
-    """Return whether the tables of each example are those of its edges, in their order."""
-    own = np.diff(graph.table_ptr) == np.diff(graph.edge_ptr)
+def _compare_tables(edge_ptr, ends, table_ptr, edge_table, tied, own):
+    """Clear `tied` where edges of a direction differ in their table, `own` where tables are not by edge."""
     for example in range(len(own)):
-        shift = graph.table_ptr[example] - graph.edge_ptr[example]
-        for edge in range(graph.edge_ptr[example], graph.edge_ptr[example + 1]):
-            own[example] &= graph.edge_table[edge] == edge + shift
-    return own
+        shift, first = table_ptr[example] - edge_ptr[example], edge_ptr[example]
+        direction = 0
+        if tied[example] or own[example]:
+            for edge in range(first, edge_ptr[example + 1]):
+                while edge == ends[example, direction]:
+                    direction += 1
+                    first = edge
+                tied[example] &= edge_table[edge] == edge_table[first]
+                own[example] &= edge_table[edge] == edge + shift
 
 
 @kernel
+def _compare_weights(edge_ptr, ends, shapes, rho, is_lattice, alike, differ, smallest):
+    """Compute `weights_by_line`."""
+    for example in range(len(alike)):
+        width, first, direction = shapes[example, 1], edge_ptr[example], 0
+        if is_lattice[example]:
+            for edge in range(first, edge_ptr[example + 1]):
+                while edge == ends[example, direction]:
+                    direction += 1
+                    first = edge
+                line = first
+                if direction == ROWS:
+                    line = edge - (edge - first) % (width - 1)
+                elif direction == COLUMNS:
+                    line = first + (edge - first) % width
+                alike[example] &= rho[edge] == rho[line]
+                differ[example] |= rho[edge] != rho[first]
+                smallest[example] = min(smallest[example], rho[edge])
+
+
 def finite_ranges(rows, ptr):
     """Find the largest range of finite numbers in a row of each part, and whether any is not finite."""
-    ranges, forbidden = np.zeros(len(ptr) - 1), np.zeros(len(ptr) - 1, dtype=np.bool_)
+    ranges, forbidden = np.zeros(len(ptr) - 1), np.zeros(len(ptr) - 1, dtype=bool)
+    _finite_ranges(rows, ptr, ranges, forbidden)
+    return ranges, forbidden
+
+
+@kernel
+def _finite_ranges(rows, ptr, ranges, forbidden):
+    """Compute `finite_ranges`."""
     for part in range(len(ranges)):
         for i in range(ptr[part], ptr[part + 1]):
             low, high = np.inf, -np.inf
             for x in range(rows.shape[1]):
-                if rows[i, x] > -np.inf:
-                    low, high = min(low, rows[i, x]), max(high, rows[i, x])
+                value = rows[i, x]
+                if value > -np.inf:
+                    low, high = min(low, value), max(high, value)
                 else:
                     forbidden[part] = True
             ranges[part] = max(ranges[part], high - low)
-    return ranges, forbidden

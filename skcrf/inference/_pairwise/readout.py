@@ -203,8 +203,11 @@ def _table_entry(theta, table, side, x_target, x_source):
 
 @kernel
 def choose_states(graph, theta, messages, order):
-    """Choose states in order, each the best given those chosen before: on a forest, a maximiser."""
-    states = np.full(len(order), -1)
+    """Choose states in order, each the best given those chosen before: on a forest, a maximiser.
+
+    Nodes that are not in `order` get -1.
+    """
+    states = np.full(len(theta.unary), -1)
     scores = np.empty(theta.unary.shape[1])
     for node in order:
         for x in range(len(scores)):
