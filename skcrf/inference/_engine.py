@@ -433,5 +433,4 @@ def engines_of(beliefs):
 
 def as_factor_problem(graph, theta):
     """Convert a graph of any layout and its potentials to factors and flat tables."""
-    tables = full_tables(theta).tables
-    return as_factors(graph, theta.unary.shape[1]), theta._replace(tables=tables.reshape(-1))
+    return as_factors(graph, theta.unary.shape[1]), theta._replace(tables=theta.tables.reshape(-1))
