@@ -2,6 +2,7 @@
 
 import math
 import warnings
+import weakref
 from bisect import bisect_left, insort
 from collections import deque
 from contextlib import contextmanager
@@ -168,6 +169,28 @@ def copy(values):
     array = empty(values.shape, values.dtype)
     np.copyto(array, values)
     return array
+
+
+class ArrayCache:
+    """Values computed from arrays that do not change, kept as long as their arrays.
+
+    A fit infers on the same graphs again and again, so that what depends on the structure alone is computed
+    once.
+    """
+
+    def __init__(self):
+        self._entries = {}
+
+    def get(self, array):
+        """Return the value kept for this very array; None for none."""
+        entry = self._entries.get(id(array))
+        return entry[1] if entry is not None and entry[0]() is array else None
+
+    def put(self, array, value):
+        """Keep a value until the array is deleted; returns the value."""
+        key = id(array)
+        self._entries[key] = weakref.ref(array, lambda _: self._entries.pop(key, None)), value
+        return value
 
 
 # Kernels

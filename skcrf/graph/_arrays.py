@@ -106,9 +106,12 @@ def pack(graphs):
 
     def joined(name, of, to=None, *is_ptr):
         arrays = [getattr(graph, name) for graph in graphs]
+        parts = [array[1:] for array in arrays] if is_ptr else arrays
+        values = np.concatenate(parts)
         if to is not None:
-            arrays = [array + start for array, start in zip(arrays, starts[to], strict=True)]
-        return np.concatenate([[0], *(array[1:] for array in arrays)] if is_ptr else arrays)
+            added = np.repeat(starts[to], [len(part) for part in parts])
+            values = (values.T + added).T
+        return np.concatenate([[0], values]) if is_ptr else values
 
     columns = graphs[0].columns
     return canonical_graph(

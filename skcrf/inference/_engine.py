@@ -29,6 +29,7 @@ from skcrf.graph import (
 )
 from skcrf.inference._base import Beliefs, Deferred
 from skcrf.inference._fixed_point import Trace, iterate, reverse
+from skcrf.inference._pairwise.entries import with_entries, without_entries
 
 
 class Plan(NamedTuple):
@@ -82,7 +83,7 @@ class Engine(ABC):
 
     #: Layout of the graphs that the engine takes.
     layout = "pairwise"
-    #: Whether the engine takes Potts tables; for others they are written out.
+    #: Whether the engine takes Potts tables, of shape (n_tables, 2, 1); for others they are written out.
     takes_potts = False
     #: Whether the engine takes all graphs of its layout, at the price of speed.
     is_plain = True
@@ -247,7 +248,7 @@ def choose_engines(engines, plan, theta):
         if engine.layout != plan.graph.layout or (_plain_only and not engine.is_plain) or not left.any():
             continue
         numbers = np.where(left, engine.options(plan, theta), 0)
-        for number in np.unique(numbers[numbers > 0]).tolist():
+        for number in sorted(set(numbers.tolist()) - {0}):
             groups.append((engine, number, numbers == number))
         left &= numbers == 0
     return groups
@@ -303,7 +304,7 @@ def infer(engines, plan, theta, *, edges, tape, start=None):
 
 def _infer_one(engine, options, plan, theta, edges, tape, start):
     """Iterate with one engine."""
-    engine = engine(plan, theta if engine.takes_potts else full_tables(theta), options)
+    engine = engine(plan, with_entries(theta) if engine.takes_potts else full_tables(theta), options)
     resumed = start is not None and start.fits(engine)
     trace = iterate(
         engine.step,
@@ -316,10 +317,10 @@ def _infer_one(engine, options, plan, theta, edges, tape, start):
     )
     # A run that resumes near the fixed point takes few steps, but its adjoint takes as many as ever.
     max_terms = 10 * (np.full_like(trace.n_iter, plan.max_iter) if resumed else trace.n_iter)
-    run = _Run(engine, is_potts(theta.tables), plan, engine.theta, max_terms, trace)
+    run = _Run(engine, is_potts(theta.tables), plan, theta, max_terms, trace)
     if plan.maximise:
         x = engine.decode(trace.state)
-        mu, log_z = np.eye(engine.theta.unary.shape[1])[x], score(plan.graph, engine.theta, x)
+        mu, log_z = np.eye(theta.unary.shape[1])[x], score(plan.graph, theta, x)
         edge_mu, run = outer(plan.graph, mu) if edges else None, run._replace(trace=None)
     else:
         mu, log_z = engine.marginals(trace.state), Deferred(partial(engine.log_z, trace.state))
@@ -380,7 +381,7 @@ def _by_part(beliefs, function, d_mu=None, d_edge_mu=None, d_log_z=None):
     """Apply a function of beliefs and derivatives to the beliefs of each engine; it returns Potentials."""
     if not isinstance(beliefs.state, _Parts):
         found = function(beliefs, d_mu, d_edge_mu, d_log_z)
-        return full_tables_vjp(found) if beliefs.state.is_potts else found
+        return full_tables_vjp(without_entries(found)) if beliefs.state.is_potts else found
     selections, parts, theta = beliefs.state
     d_theta = Potentials(np.empty_like(theta.unary), np.empty_like(theta.tables))
     for where, part in zip(selections, parts, strict=True):

@@ -60,6 +60,12 @@ class EdgelessEngine(PairwiseEngine):
     def step_vjp(self, adjoint, before, after, active, d_state):
         pass
 
+    def new_adjoint(self):
+        return Engine.new_adjoint(self)
+
+    def to_potentials(self, adjoint):
+        return adjoint
+
     def marginals(self, state):
         return _site_marginals(self.theta.unary)
 

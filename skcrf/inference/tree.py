@@ -2,12 +2,15 @@
 
 import numpy as np
 
+from skcrf._numerics import ArrayCache
 from skcrf.graph import ExampleError
 from skcrf.inference._engine import Plan, pull_back
 from skcrf.inference._lattice.engine import LatticeEngine
 from skcrf.inference._message_passing import MessagePassing
 from skcrf.inference._pairwise.engine import ForestEngine
 from skcrf.inference._pairwise.schedule import breadth_first, cycle_edges, edge_links, two_passes
+
+_schedules = ArrayCache()
 
 
 class Tree(MessagePassing):
@@ -45,6 +48,14 @@ class Tree(MessagePassing):
         return pull_back(beliefs, d_mu, d_edge_mu, d_log_z, exact=True)
 
     def _plan(self, graph):
+        schedule = _schedules.get(graph.schedule)
+        if schedule is None:
+            schedule = _schedules.put(graph.schedule, self._schedule(graph))
+        graph = graph._replace(schedule=schedule)
+        return Plan(graph, np.ones(graph.n_edges), max_iter=1, tol=0.0, damping=0.0, tape=True)
+
+    def _schedule(self, graph):
+        """Schedule two passes; raise ExampleError for cycles."""
         order, arrival = breadth_first(edge_links(graph))
         closing = cycle_edges(graph, arrival)
         if (closing >= 0).any():
@@ -56,5 +67,4 @@ class Tree(MessagePassing):
                 f"Use one of {able}.",
                 example,
             )
-        graph = graph._replace(schedule=two_passes(graph, order, arrival))
-        return Plan(graph, np.ones(graph.n_edges), max_iter=1, tol=0.0, damping=0.0, tape=True)
+        return two_passes(graph, order, arrival)

@@ -13,7 +13,7 @@ import numpy as np
 from sklearn.base import clone
 from sklearn.utils._param_validation import Interval, StrOptions
 
-from skcrf._numerics import kernel
+from skcrf._numerics import ArrayCache, kernel
 from skcrf.graph import ExampleError, FactorGraph
 from skcrf.inference._engine import Plan
 from skcrf.inference._fixed_point import may_resume
@@ -107,7 +107,12 @@ class TRW(MessagePassing):
 
     def _edge_weights(self, graph):
         if isinstance(self.rho, str):
-            return EDGE_WEIGHTS[self.rho](graph)
+            found = _weights[self.rho].get(graph.schedule)
+            return (
+                _weights[self.rho].put(graph.schedule, EDGE_WEIGHTS[self.rho](graph))
+                if found is None
+                else found
+            )
         rho = np.asarray(self.rho, dtype=np.float64)
         if not ((rho > 0) & (rho <= 1)).all():
             raise ValueError(f"rho must be above 0 and at most 1, got {self.rho!r}.")
@@ -163,6 +168,8 @@ def forest_weights(graph):
 
 #: Edge weights by name.
 EDGE_WEIGHTS = {"auto": forest_weights, "spanning_trees": spanning_tree_weights}
+
+_weights = {name: ArrayCache() for name in EDGE_WEIGHTS}
 
 
 @singledispatch

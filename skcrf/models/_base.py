@@ -1,5 +1,6 @@
 """The interface of models, from weights to potentials and gradients back, and products of features."""
 
+import math
 from abc import ABC, abstractmethod
 from typing import NamedTuple
 
@@ -153,7 +154,7 @@ class BaseModel(ABC):
         """Return the parameters in a vector, as views of it."""
         params, start = {}, 0
         for name, shape in self.shapes.items():
-            size = int(np.prod(shape))
+            size = math.prod(shape)
             params[name] = w[start : start + size].reshape(shape)
             start += size
         return params

@@ -19,7 +19,8 @@ from skcrf.graph import Potentials, chain, from_edges, lattice, mesh, pack, tabl
 from skcrf.inference import BP, TRW, TRWS, Exact, MaxProduct, MeanField, Tree
 from skcrf.inference._engine import Plan
 from skcrf.inference._pairwise.engine import PairwiseEngine
-from skcrf.inference._pairwise.schedule import BLOCK_SIZE, MESSAGE, message_schedule
+from skcrf.inference._pairwise.schedule import message_schedule
+from skcrf.inference._pairwise.updates import BLOCK_SIZE, EXP_TABLE, MESSAGE
 
 
 def random_graph(rng, n_nodes, n_edges, **kwargs):
@@ -67,7 +68,9 @@ def potentials(graph, n_states, rng, *, size=1.0, forbidden=0.0):
 def make_engine(graph, theta, rho, damping=0.0, maximise=False, log_domain=False):
     engine = PairwiseEngine(Plan(graph, rho, 1, 1e-9, damping, maximise=maximise), theta)
     if log_domain:
-        engine.schedule = engine.schedule._replace(edge_exp_table=np.full(graph.n_edges, -1))
+        updates, block_table = engine.schedule.updates.copy(), np.full_like(engine.schedule.block_table, -1)
+        updates[:, EXP_TABLE] = -1
+        engine.schedule = engine.schedule._replace(updates=updates, block_table=block_table)
     return engine
 
 
@@ -114,14 +117,44 @@ def test_messages_of_a_block_do_not_depend_on_each_other(graph):
     schedule = message_schedule(graph, theta, np.ones(graph.n_edges), maximise=False)
     message = schedule.updates[:, MESSAGE]
     source, target = graph.edges.ravel()[message ^ 1], graph.edges.ravel()[message]
-    assert_array_equal(message, graph.schedule)
     sizes = np.diff(schedule.block_ptr)
     assert sizes.sum() == len(message) and sizes.max() <= BLOCK_SIZE
     for block in range(len(sizes)):
         part = slice(schedule.block_ptr[block], schedule.block_ptr[block + 1])
-        for p in range(part.start, part.stop):
-            assert source[p] not in target[part.start : p]
-    assert_array_equal(schedule.block_ptr[schedule.example_ptr], 2 * graph.edge_ptr)
+        assert not np.isin(source[part], target[part]).any()
+        if schedule.block_table[block] >= 0:
+            assert len(np.unique(schedule.example[part])) == 1 and sizes[block] == BLOCK_SIZE
+            assert (
+                2 * schedule.updates[part, EXP_TABLE] + message[part] % 2 == schedule.block_table[block]
+            ).all()
+    # Where one message is read or overwritten for the other, the order of the two is that of the graph.
+    rank = np.empty(len(message), dtype=int)
+    rank[graph.schedule] = np.arange(len(message))
+    for p in range(len(message)):
+        for later in range(p):
+            if source[p] == target[later] or target[p] == source[later]:
+                assert rank[message[later]] < rank[message[p]]
+    example = np.repeat(np.arange(graph.n_examples), 2 * np.diff(graph.edge_ptr))
+    assert_array_equal(schedule.example, example[rank[message]])
+
+
+@pytest.mark.parametrize("n_chains", [3, 20])
+def test_order_of_messages_of_an_example_does_not_depend_on_the_batch(n_chains):
+    graphs = [chain(length) for length in np.random.default_rng(0).integers(1, 9, size=n_chains)]
+    graphs += [lattice(6, 9, 8)._replace(shapes=np.zeros((1, 2), dtype=np.int64)), chain(5)]
+    batch = pack(graphs)
+    for example, graph in enumerate(graphs):
+        alone, together = (
+            message_schedule(
+                one,
+                Potentials(np.zeros((one.n_nodes, 2)), np.zeros((one.n_tables, 2, 2))),
+                np.ones(one.n_edges),
+                maximise=False,
+            )
+            for one in (graph, batch)
+        )
+        messages = together.updates[together.example == example, MESSAGE]
+        assert_array_equal(messages - 2 * batch.edge_ptr[example], alone.updates[:, MESSAGE])
 
 
 @any_graph
@@ -160,7 +193,7 @@ def test_sums_of_exponentials_agree_with_log_domain(graph, size, forbidden, seed
         for engine in (fast, safe):
             d_messages, d_theta = d_after.copy(), engine.new_adjoint()
             engine.step_vjp(d_theta, before, after, active, d_messages)
-            adjoints.append((d_messages, *d_theta))
+            adjoints.append((d_messages, *engine.to_potentials(d_theta)))
         for found, wanted in zip(*adjoints, strict=True):
             assert_allclose(found, wanted, rtol=0, atol=1e-11 * max(size, 100.0))
         before = after

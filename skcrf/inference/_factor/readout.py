@@ -22,8 +22,8 @@ from skcrf.inference._pairwise.hubs import (
     spread_adjoints,
     total_messages,
 )
-from skcrf.inference._pairwise.schedule import END, FIRST, NODE, OWN
 from skcrf.inference._pairwise.sweep import cavity, cavity_vjp
+from skcrf.inference._pairwise.updates import END, FIRST, NODE, OWN
 
 
 @kernel

@@ -5,15 +5,8 @@ from typing import NamedTuple
 import numpy as np
 
 from skcrf._numerics import kernel
-from skcrf.inference._pairwise.schedule import (
-    BLOCK_SIZE,
-    END,
-    FIRST,
-    NODE,
-    OWN,
-    Links,
-    distinct_tables,
-)
+from skcrf.inference._pairwise.schedule import Links, distinct_tables
+from skcrf.inference._pairwise.updates import BLOCK_SIZE, END, FIRST, NODE, OWN
 
 #: Columns of `FactorSchedule.updates`.
 FIRST_SOURCE, END_SOURCE, POSITION, FACTOR, TARGET_CARD, SIZE = range(6)

@@ -30,6 +30,7 @@ from skcrf.inference._factor.schedule import (
     SUM_OF_BEST,
     TARGET_CARD,
 )
+from skcrf.inference._pairwise.block import SMALL, exponentials, logarithms, padded_size
 from skcrf.inference._pairwise.hubs import (
     MAX_DIRECT,
     add_message,
@@ -41,16 +42,24 @@ from skcrf.inference._pairwise.hubs import (
     spread_adjoints,
     total_messages,
 )
-from skcrf.inference._pairwise.schedule import BLOCK_SIZE, END, FIRST, NODE, OWN
-from skcrf.inference._pairwise.sweep import (
-    SMALL,
-    cavity,
-    cavity_vjp,
-    exponentials,
-    logarithms,
-    padded_size,
-    replace_message,
-)
+from skcrf.inference._pairwise.sweep import cavity, cavity_vjp
+from skcrf.inference._pairwise.updates import BLOCK_SIZE, END, FIRST, NODE, OWN
+
+
+@inlined_kernel
+def _replace_message(messages, position, new, at, n_states, damping, measure, largest):
+    """Shift a new message to a maximum of 0, damp and store it; returns the largest change if `measure`."""
+    top = new[at, 0]
+    for x in range(1, n_states):
+        top = max(top, new[at, x])
+    for x in range(n_states):
+        value = new[at, x] - top
+        old = messages[position, x]
+        # Before damping, which shortens the steps but not the distance to the fixed point.
+        if measure and value != old and abs(value - old) > largest:
+            largest = max(largest, 1.0 - np.exp(-abs(value - old)))
+        messages[position, x] = (1.0 - damping) * value + damping * old if damping > 0 else value
+    return largest
 
 
 class Message(NamedTuple):
@@ -248,7 +257,7 @@ def sweep(schedule, graph, theta, hubs, damping, measure, messages, active):
                     hub = hub_at[position]
                     if hub >= 0:
                         remove_message(totals, hub, weights[position], messages, position)
-                largest = replace_message(messages, position, new, at, card, damping, measure, largest)
+                largest = _replace_message(messages, position, new, at, card, damping, measure, largest)
                 if hubs is not None:
                     if hub >= 0:
                         add_message(totals, hub, weights[position], messages, position)

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 from skcrf._numerics import copy, empty, full, kernel
-from skcrf.graph import Potentials, is_potts
+from skcrf.graph import Potentials
 from skcrf.inference._lattice.layout import (
     COLUMNS,
     FALLING,
@@ -98,7 +98,6 @@ class LatticeEngine(MessageEngine):
     """
 
     is_plain = False
-    takes_potts = True
 
     @classmethod
     def options(cls, plan, theta):
@@ -123,7 +122,7 @@ class LatticeEngine(MessageEngine):
         super().__init__(plan, theta, options)
         graph, n_labels, options = plan.graph, theta.unary.shape[1], Options.decode(options)
         self.directions = range(4 if options.has_diagonals else 2)
-        self.is_potts = is_potts(theta.tables)
+        self.is_potts = theta.tables.shape[1:] != (n_labels, n_labels)
         is_ratio = n_labels == 2 and not (options.forbids_label or plan.maximise or self.is_potts)
         self.mode = RATIO if is_ratio else MAX if plan.maximise else SUM
         first = first_edges(graph, len(self.directions))
@@ -138,9 +137,8 @@ class LatticeEngine(MessageEngine):
                 pack_weights(tiles, direction, plan.rho, tiles.lane_rho[direction])
         if self.tables_by_lane:
             for direction in self.directions:
-                flat, tables = tiles.tables[direction].reshape(-1), theta.tables
-                tables = tables.reshape(len(tables), *tiles.table_shape)
-                pack_tables(tiles, self.shared[direction], tables, direction, flat)
+                flat = tiles.tables[direction].reshape(-1)
+                pack_tables(tiles, self.shared[direction], theta.tables, direction, flat)
                 exponentiate(flat)
         pack_unary(tiles, theta.unary, tiles.unary[COLUMNS])
         exponentiate(tiles.unary[COLUMNS])
@@ -154,7 +152,7 @@ class LatticeEngine(MessageEngine):
         shapes = [[dimensions(*shape, d, n_values) for d in self.directions] for shape in graph.shapes]
         n_tiles, positions, _, lanes = np.moveaxis(np.array(shapes).reshape(-1, n_directions, 4), 2, 0)
         gaps = positions - 1 if own_tables else np.minimum(positions - 1, 1)
-        table_shape = (2, 1) if self.is_potts else (n_labels, n_labels)
+        table_shape = self.theta.tables.shape[1:]
         start, lane_start, table_start = (
             np.concatenate([np.zeros((1, n_directions), np.int64), np.cumsum(sizes, axis=0)])
             for sizes in (
@@ -203,8 +201,7 @@ class LatticeEngine(MessageEngine):
         tables = full(self.theta.tables.shape, 0.0)
         for direction, d_inside in zip(self.directions, inside, strict=True):
             if self.tables_by_lane:
-                flat, out = d_inside.reshape(-1), tables.reshape(len(tables), *tiles.table_shape)
-                unpack_tables(tiles, self.shared[direction], flat, direction, out)
+                unpack_tables(tiles, self.shared[direction], d_inside.reshape(-1), direction, tables)
             else:
                 d_tables = d_inside[:, 0] + d_inside[:, 1].transpose(0, 2, 1)
                 has = self.table_of[:, direction] >= 0

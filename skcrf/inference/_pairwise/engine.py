@@ -1,12 +1,14 @@
 """Engines for sum- and max-product messages on pairwise graphs."""
 
 from abc import abstractmethod
+from typing import NamedTuple
 
 import numpy as np
 
-from skcrf.graph import score, sum_by_example
+from skcrf.graph import Potentials, score, sum_by_example
 from skcrf.inference._engine import Engine
-from skcrf.inference._pairwise.entries import with_entries
+from skcrf.inference._pairwise.block import add_products
+from skcrf.inference._pairwise.entries import without_entries
 from skcrf.inference._pairwise.hubs import has_hubs, hubs_of
 from skcrf.inference._pairwise.readout import (
     choose_states,
@@ -28,6 +30,8 @@ _ROUNDING = 1e-14
 class MessageEngine(Engine):
     """Base of the engines that pass messages on pairwise graphs."""
 
+    takes_potts = True
+
     @abstractmethod
     def messages(self, state):
         """Convert a state to log-messages, numbered as in `Graph`."""
@@ -42,20 +46,17 @@ class MessageEngine(Engine):
 
     def log_z(self, state):
         if self.inward is not None:
-            return read_dual(*self._problem(state), self.inward, False)
+            return read_dual(self.graph, self.theta, self.rho, self.messages(state), self.inward, False)
         n_states = self.theta.unary.shape[1]
         return self._read_edges(state, np.empty((0, n_states, n_states)))[0]
 
-    def _problem(self, state):
-        """Return the arguments of functions that read beliefs."""
-        return self.graph, with_entries(self.theta), self.rho, self.messages(state)
-
     def _read_edges(self, state, edge_mu):
-        problem = self._problem(state)
+        problem = self.graph, self.theta, self.rho, self.messages(state)
         return read_edges(*problem, read_nodes(*problem), edge_mu), edge_mu
 
     def readout_vjp(self, state, d_mu, d_edge_mu, d_log_z, through):
-        n_states, problem = self.theta.unary.shape[1], self._problem(state)
+        n_states = self.theta.unary.shape[1]
+        problem = self.graph, self.theta, self.rho, self.messages(state)
         d_edge_mu = np.empty((0, n_states, n_states)) if d_edge_mu is None else d_edge_mu
         # At a fixed point both definitions of log_z are stationary, with the marginals as derivative.
         is_dual = self.inward is not None and through
@@ -63,16 +64,31 @@ class MessageEngine(Engine):
         d_messages, d_theta = read_vjp(*problem, read_nodes(*problem), d_mu, d_edge_mu, d_primal, through)
         if is_dual:
             read_dual_vjp(*problem, self.inward, d_log_z, d_messages, d_theta)
-        tables = d_theta.tables.reshape(self.theta.tables.shape)
-        return self.messages_vjp(d_messages), d_theta._replace(tables=tables)
+        return self.messages_vjp(d_messages), d_theta
 
     def decode(self, state):
         order, _ = breadth_first(edge_links(self.graph))
-        return choose_states(self.graph, with_entries(self.theta), self.weighted_messages(state), order)
+        return choose_states(self.graph, self.theta, self.weighted_messages(state), order)
 
     def weighted_messages(self, state):
         """Multiply the messages by the weights of their edges."""
         return self.messages(state) * np.repeat(self.rho, 2)[:, None]
+
+
+class PairwiseAdjoint(NamedTuple):
+    """Derivatives with respect to the potentials, and those that need to be multiplied by tables.
+
+    Attributes
+    ----------
+    unary, tables : ndarray
+        As in `Potentials`.
+    products : ndarray of shape (n_exp_tables, n_states, n_states)
+        Derivatives with respect to `exp_tables`.
+    """
+
+    unary: np.ndarray
+    tables: np.ndarray
+    products: np.ndarray
 
 
 class PairwiseEngine(MessageEngine):
@@ -99,6 +115,14 @@ class PairwiseEngine(MessageEngine):
     def step_vjp(self, adjoint, before, after, active, d_state):
         settings, states = (self.hubs, self.damping), (before, after.copy(), active, d_state)
         sweep_vjp(self.schedule, self.graph, self.theta, *settings, *states, adjoint)
+
+    def new_adjoint(self):
+        return PairwiseAdjoint(*super().new_adjoint(), np.zeros_like(self.schedule.exp_tables))
+
+    def to_potentials(self, adjoint):
+        tables = adjoint.tables.copy()
+        add_products(self.graph, self.schedule, self.rho, adjoint.products, tables)
+        return Potentials(adjoint.unary, tables)
 
     def messages(self, state):
         messages = np.empty_like(state)
@@ -171,7 +195,7 @@ class ChainEngine(PairwiseEngine):
         weighted = self.weighted_messages(state)
         for order in self.orders:
             x = choose_states(self.graph, self.theta, weighted, order)
-            value = score(self.graph, self.theta, x)
+            value = score(self.graph, without_entries(self.theta), x)
             is_better = (value > self.value)[self.graph.node_example]
             self.best = x if self.best is None else np.where(is_better, x, self.best)
             self.value = np.maximum(value, self.value)

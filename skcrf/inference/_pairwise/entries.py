@@ -1,6 +1,7 @@
 """Entries of tables, also of Potts tables.
 
-Kernels see Potts tables as arrays of shape (n_tables, 2, 1), so that they are compiled for one kind of array.
+Engines see Potts tables as arrays of shape (n_tables, 2, 1), so that kernels are compiled for one kind of
+array: theta of unequal states, then of equal ones.
 """
 
 from skcrf._numerics import inlined_kernel
@@ -8,8 +9,19 @@ from skcrf.graph import is_potts
 
 
 def with_entries(theta):
-    """Reshape Potts tables for kernels."""
+    """Reshape Potts tables for engines; other tables stay as they are."""
     return theta._replace(tables=theta.tables[:, :, None]) if is_potts(theta.tables) else theta
+
+
+def without_entries(theta):
+    """Undo `with_entries`."""
+    return theta._replace(tables=theta.tables[:, :, 0]) if theta.tables.shape[1:] == (2, 1) else theta
+
+
+@inlined_kernel
+def has_two_entries(tables):
+    """Return whether tables are Potts tables for engines."""
+    return tables.shape[1] != tables.shape[2]
 
 
 @inlined_kernel

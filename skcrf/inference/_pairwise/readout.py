@@ -6,11 +6,11 @@ Messages are rows of an array (2 * n_edges, n_states) of logarithms, with a maxi
 
 import numpy as np
 
-from skcrf._numerics import inlined_kernel, kernel, log_normalise, softmax
+from skcrf._numerics import inlined_kernel, kernel, log_normalise, softmax, vector_kernel
 from skcrf.graph import Potentials
+from skcrf.inference._pairwise.block import SMALL, add_products, exponentials, logarithms
 from skcrf.inference._pairwise.entries import add_to_entry, entry
 from skcrf.inference._pairwise.products import cavities_of, cavities_vjp, node_products, node_products_vjp
-from skcrf.inference._pairwise.sweep import SMALL
 
 
 @kernel
@@ -144,52 +144,80 @@ def read_vjp(graph, theta, rho, messages, log_mu, d_mu, d_edge_mu, d_log_z, thro
     return d_messages, d_theta
 
 
+@vector_kernel
+def _scaled_exponentials(values):
+    """Replace rows by their exponentials, relative to the largest; returns the maxima."""
+    tops = np.empty(len(values))
+    for row in range(len(values)):
+        top = values[row, 0]
+        for x in range(1, values.shape[1]):
+            top = max(top, values[row, x])
+        tops[row] = top
+        top = top if top > -np.inf else 0.0
+        for x in range(values.shape[1]):
+            values[row, x] -= top
+    exponentials(values.reshape(-1), values.size, values.reshape(-1))
+    return tops
+
+
 @kernel
+def _log_total(tables, table, cavities, edge, joint):
+    """Compute the log-sum-exp of an edge in the log domain, leaving its marginal in `joint`."""
+    n_states = cavities.shape[1]
+    for x in range(n_states):
+        for z in range(n_states):
+            value = entry(tables, table, x, z) + cavities[2 * edge, x]
+            joint[x * n_states + z] = value + cavities[2 * edge + 1, z]
+    return softmax(joint)
+
+
+@vector_kernel
 def read_forest(schedule, graph, theta, table_max, messages):
     """Compute log_z, and the edge marginals summed over the edges that share a table, on forests.
 
     ``log_z = sum_i log z_i + sum_ij (log z_ij - log z_i - log z_j)``, where z normalises the beliefs of nodes
     and edges; the scale of the messages cancels. `table_max` holds the largest entries of tables.
     """
-    n_states, rho = theta.unary.shape[1], np.ones(len(graph.edges))
-    log_z, log_nodes = np.zeros(len(graph.node_ptr) - 1), np.empty(len(theta.unary))
-    tables = np.zeros_like(theta.tables)
-    products, cavities = node_products(graph, theta, rho, messages), cavities_of(graph, theta, rho, messages)
-    ends, joint = np.empty((2, n_states)), np.empty(n_states * n_states)
+    n_states, rho, exp_tables = theta.unary.shape[1], np.ones(len(graph.edges)), schedule.exp_tables
+    nodes, cavities = node_products(graph, theta, rho, messages), cavities_of(graph, theta, rho, messages)
+    ends = cavities.copy()
+    log_nodes, log_ends = _scaled_exponentials(nodes), _scaled_exponentials(ends)
+    node_totals, edge_totals = np.empty(len(nodes)), np.empty(len(graph.edges))
+    tables, products = np.zeros_like(theta.tables), np.zeros_like(exp_tables)
+    for node in range(len(nodes)):
+        node_totals[node] = nodes[node].sum()
+    for edge in range(len(edge_totals)):
+        exp_table, total = schedule.edge_exp_table[edge], 0.0
+        for x in range(n_states):
+            inner = 0.0
+            for z in range(n_states):
+                inner += entry(exp_tables, exp_table, x, z) * ends[2 * edge + 1, z]
+            total += ends[2 * edge, x] * inner
+        edge_totals[edge] = total
+        if total > SMALL:
+            for x in range(n_states):
+                share = ends[2 * edge, x] / total
+                for z in range(n_states):
+                    add_to_entry(products, exp_table, x, z, share * ends[2 * edge + 1, z])
+    add_products(graph, schedule, rho, products, tables)
+    is_safe = edge_totals > SMALL
+    logarithms(node_totals, len(node_totals))
+    logarithms(edge_totals, len(edge_totals))
+    log_nodes += node_totals
+    log_z, joint = np.zeros(len(graph.node_ptr) - 1), np.empty(n_states * n_states)
     for example in range(len(log_z)):
         for node in range(graph.node_ptr[example], graph.node_ptr[example + 1]):
-            log_nodes[node] = softmax(products[node])
             log_z[example] += log_nodes[node]
         for edge in range(graph.edge_ptr[example], graph.edge_ptr[example + 1]):
-            i, j, table = graph.edges[edge, 0], graph.edges[edge, 1], graph.edge_table[edge]
-            exp_table, log_edge = schedule.exp_tables[schedule.edge_exp_table[edge]], table_max[table]
-            for side in range(2):
-                top = cavities[2 * edge + side].max()
-                log_edge += top
-                for x in range(n_states):
-                    ends[side, x] = np.exp(cavities[2 * edge + side, x] - top)
-            total = 0.0
-            for x in range(n_states):
-                inner = 0.0
-                for z in range(n_states):
-                    inner += exp_table[x, z] * ends[1, z]
-                total += ends[0, x] * inner
-            if total > SMALL:
-                log_edge += np.log(total)
-                for x in range(n_states):
-                    share = ends[0, x] / total
-                    for z in range(n_states):
-                        tables[table, x, z] += share * exp_table[x, z] * ends[1, z]
+            table, log_edge = graph.edge_table[edge], edge_totals[edge]
+            if is_safe[edge]:
+                log_edge += table_max[table] + log_ends[2 * edge] + log_ends[2 * edge + 1]
             else:
+                log_edge = _log_total(theta.tables, table, cavities, edge, joint)
                 for x in range(n_states):
                     for z in range(n_states):
-                        value = entry(theta.tables, table, x, z) + cavities[2 * edge, x]
-                        joint[x * n_states + z] = value + cavities[2 * edge + 1, z]
-                log_edge = softmax(joint)
-                for x in range(n_states):
-                    for z in range(n_states):
-                        tables[table, x, z] += joint[x * n_states + z]
-            log_z[example] += log_edge - log_nodes[i] - log_nodes[j]
+                        add_to_entry(tables, table, x, z, joint[x * n_states + z])
+            log_z[example] += log_edge - log_nodes[graph.edges[edge, 0]] - log_nodes[graph.edges[edge, 1]]
     return log_z, tables
 
 
@@ -229,7 +257,7 @@ def choose_states(graph, theta, messages, order):
 
 
 @inlined_kernel
-def _log_total(values, maximise):
+def _log_sum(values, maximise):
     """Compute the log-sum-exp, leaving the softmax, or the maximum."""
     return values.max() if maximise else softmax(values)
 
@@ -249,7 +277,7 @@ def _log_inward(graph, theta, rho, messages, cavities, inward, maximise, shares,
         if messages[inward, x] > -np.inf and theta.unary[node, x] > -np.inf:
             for z in range(len(cavity)):
                 shares[z] = _table_entry(theta, graph.edge_table[edge], side, x, z) / rho[edge] + cavity[z]
-            value = _log_total(shares, maximise) - messages[inward, x]
+            value = _log_sum(shares, maximise) - messages[inward, x]
             if value > largest:
                 largest, tightest = value, x
                 best[:] = shares
@@ -284,7 +312,7 @@ def read_dual(graph, theta, rho, messages, inward, maximise):
             )
             log_z[example] += rho[edge] * log_c
         for node in range(graph.node_ptr[example], graph.node_ptr[example + 1]):
-            log_z[example] += weights[node] * _log_total(products[node], maximise)
+            log_z[example] += weights[node] * _log_sum(products[node], maximise)
     return log_z
 
 

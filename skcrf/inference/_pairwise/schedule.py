@@ -4,18 +4,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from skcrf._numerics import kernel
+from skcrf._numerics import ArrayCache, kernel, vector_exp, vector_kernel
+from skcrf.inference._pairwise.updates import levels, order_updates
 
-#: Maximum number of messages per block.
-BLOCK_SIZE = 8
 # Number of weights per table for which exponentials are stored. Spanning trees give edges about ten.
 _MAX_WEIGHTS = 32
-
-#: Columns that describe a node that sends: the node, the range of the positions of its incoming messages, and
-#: the position of the incoming message of the same edge.
-NODE, FIRST, END, OWN = range(4)
-#: More columns of `MessageSchedule.updates`: position and number of the message.
-POSITION, MESSAGE = range(4, 6)
 
 
 class MessageSchedule(NamedTuple):
@@ -24,76 +17,89 @@ class MessageSchedule(NamedTuple):
     The position of a message is its index in `graph.incident`. Messages are stored by position, so that all
     messages to a node are contiguous: otherwise sweeps on large graphs mostly wait for memory.
 
+    Updates are in an order that gives the same messages as the order of ``graph.schedule``. Those that do not
+    depend on each other, in one example or in several, are computed together in blocks. The sequence of the
+    updates of an example does not depend on the other examples.
+
     Attributes
     ----------
-    updates : ndarray of shape (n_messages, 6), int32
-        One row per message, in the order of the schedule; columns NODE, FIRST, END, OWN, POSITION, MESSAGE.
+    updates : ndarray of shape (n_messages, 8), int32
+        One row per message; columns NODE, FIRST, END, OWN, POSITION, MESSAGE, TABLE, EXP_TABLE.
+    example : ndarray of shape (n_messages,), int32
+        The example of each update.
     block_ptr : ndarray of shape (n_blocks + 1,)
         Where blocks of updates start. The messages of a block do not depend on each other.
-    example_ptr : ndarray of shape (n_examples + 1,)
-        Where the blocks of each example start.
+    block_table : ndarray of shape (n_blocks,)
+        ``2 * EXP_TABLE + MESSAGE % 2`` in blocks of `BLOCK_SIZE` messages of one example for which these are
+        equal, -1 in others.
     weights : ndarray of shape (n_messages,)
         rho, by position.
     exp_tables : ndarray of shape (n_exp_tables, n_states, n_states)
         ``exp((theta - max theta) / rho)`` for each distinct pair of a table and a weight.
     edge_exp_table : ndarray of shape (n_edges,)
         The row of `exp_tables` that an edge uses, -1 for none.
+    first_edge : ndarray of shape (n_exp_tables,)
+        An edge that uses each row of `exp_tables`.
     """
 
     updates: np.ndarray
+    example: np.ndarray
     block_ptr: np.ndarray
-    example_ptr: np.ndarray
+    block_table: np.ndarray
     weights: np.ndarray
     exp_tables: np.ndarray
     edge_exp_table: np.ndarray
+    first_edge: np.ndarray
+
+
+class _Order(NamedTuple):
+    """The part of a schedule that does not depend on potentials: all fields but `exp_tables`."""
+
+    rho: np.ndarray
+    maximise: bool
+    fields: dict
+
+
+_orders = ArrayCache()
 
 
 def message_schedule(graph, theta, rho, *, maximise):
     """Prepare the updates in the order of ``graph.schedule``; maximising needs no exponentials."""
-    updates, block_ptr, example_ptr = _updates(graph)
+    order = _orders.get(graph.schedule)
+    if order is None or order.maximise != maximise or not np.array_equal(order.rho, rho):
+        order = _orders.put(graph.schedule, _order(graph, rho, maximise))
+    exp_tables = exponentials_of_tables(theta.tables, graph.edge_table, order.fields["first_edge"], rho)
+    return MessageSchedule(exp_tables=exp_tables, **order.fields)
+
+
+def _order(graph, rho, maximise):
+    """Compute the fields of a schedule that do not depend on potentials."""
     first_edge, edge_exp_table = distinct_tables(graph, rho)
     if maximise:
         first_edge, edge_exp_table = first_edge[:0], np.full(graph.n_edges, -1)
-    tables = theta.tables[graph.edge_table[first_edge]]
-    top = tables.max(axis=(1, 2), keepdims=True, initial=-np.inf)
-    tables -= np.where(top > -np.inf, top, 0.0)  # in place: the tables of many edges are large
-    tables /= rho[first_edge, None, None]
-    exp_tables = np.exp(tables, out=tables)
-    weights = rho[graph.incident >> 1]
-    return MessageSchedule(updates, block_ptr, example_ptr, weights, exp_tables, edge_exp_table)
+    updates, example, block_ptr, block_table = order_updates(graph, levels(graph), edge_exp_table)
+    fields = {"updates": updates, "example": example, "block_ptr": block_ptr, "block_table": block_table}
+    edges = {"edge_exp_table": edge_exp_table, "first_edge": first_edge}
+    return _Order(rho.copy(), maximise, {**fields, **edges, "weights": rho[graph.incident >> 1]})
 
 
-@kernel
-def _updates(graph):
-    """Compute the fields `updates`, `block_ptr` and `example_ptr`."""
-    n_messages, n_examples = len(graph.schedule), len(graph.node_ptr) - 1
-    position = np.empty(n_messages, np.int64)
-    for q in range(n_messages):
-        position[graph.incident[q]] = q
-    updates, block_ptr = np.empty((n_messages, 6), np.int32), np.empty(n_messages + 1, np.int64)
-    example_ptr = np.zeros(n_examples + 1, np.int64)
-    reached = np.full(len(graph.node_order), -1)  # the last block with a message to a node
-    n_blocks = 0
-    for example in range(n_examples):
-        start = -BLOCK_SIZE
-        for p in range(2 * graph.edge_ptr[example], 2 * graph.edge_ptr[example + 1]):
-            message = graph.schedule[p]
-            edge, side = message >> 1, message & 1
-            source = graph.edges[edge, 1 - side]
-            if p - start >= BLOCK_SIZE or reached[source] == n_blocks - 1:
-                start = p
-                block_ptr[n_blocks] = p
-                n_blocks += 1
-            reached[graph.edges[edge, side]] = n_blocks - 1
-            updates[p, NODE] = source
-            updates[p, FIRST] = graph.incident_ptr[source]
-            updates[p, END] = graph.incident_ptr[source + 1]
-            updates[p, OWN] = position[message ^ 1]
-            updates[p, POSITION] = position[message]
-            updates[p, MESSAGE] = message
-        example_ptr[example + 1] = n_blocks
-    block_ptr[n_blocks] = n_messages
-    return updates, block_ptr[: n_blocks + 1].copy(), example_ptr
+@vector_kernel
+def exponentials_of_tables(tables, edge_table, first_edge, rho):
+    """Compute ``exp((theta - max theta) / rho)`` for the tables and weights of some edges."""
+    out = np.empty((len(first_edge), *tables.shape[1:]))
+    for row in range(len(first_edge)):
+        table, power, top = edge_table[first_edge[row]], 1.0 / rho[first_edge[row]], -np.inf
+        for x in range(tables.shape[1]):
+            for z in range(tables.shape[2]):
+                top = max(top, tables[table, x, z])
+        top = top if top > -np.inf else 0.0
+        for x in range(tables.shape[1]):
+            for z in range(tables.shape[2]):
+                out[row, x, z] = power * (tables[table, x, z] - top)
+    flat = out.reshape(-1)
+    for i in range(flat.size):
+        flat[i] = vector_exp(flat[i])
+    return out
 
 
 @kernel

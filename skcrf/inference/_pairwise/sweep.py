@@ -6,22 +6,35 @@ fields of tuples: counting references to these takes longer than the sums.
 
 import numpy as np
 
-from skcrf._numerics import inlined_kernel, kernel, vector_exp, vector_kernel, vector_log
+from skcrf._numerics import inlined_kernel, vector_kernel
+from skcrf.inference._pairwise.block import (
+    block_sums,
+    exponentials,
+    gather,
+    gather_vjp,
+    log_sum,
+    log_sum_vjp,
+    logarithms,
+    mark_safe,
+    maxima_vjp,
+    padded_size,
+    restore,
+    select_active,
+    store,
+    subtract_maxima,
+    sums_of_one_table_vjp,
+    sums_of_table_vjp,
+)
+from skcrf.inference._pairwise.entries import has_two_entries
 from skcrf.inference._pairwise.hubs import (
-    MAX_DIRECT,
     add_message,
-    hub_cavity,
-    hub_cavity_vjp,
     remove_message,
-    restore_messages,
     shift_adjoint,
     spread_adjoints,
     total_messages,
 )
-from skcrf.inference._pairwise.schedule import BLOCK_SIZE, END, FIRST, MESSAGE, NODE, OWN, POSITION
-
-#: Sums of exponentials below this are computed again in the log domain: below 1e-304 exponentials are lost.
-SMALL = 1e-200
+from skcrf.inference._pairwise.potts import potts_sums_vjp
+from skcrf.inference._pairwise.updates import BLOCK_SIZE, EXP_TABLE, MESSAGE, POSITION, TABLE
 
 
 @inlined_kernel
@@ -59,250 +72,126 @@ def cavity_vjp(weights, node, first, end, own, d_cavities, at, d_messages, d_una
 
 
 @vector_kernel
-def exponentials(values, n, out):
-    for i in range(n):
-        out[i] = vector_exp(values[i])
-
-
-@vector_kernel
-def logarithms(values, n):
-    for i in range(n):
-        values[i] = vector_log(values[i])
-
-
-@inlined_kernel
-def _sum(exp_tables, exp_table, side, scaled, sums, at):
-    """Sum over the states of the other end than `side`; returns the least sum, 0 without an `exp_table`."""
-    if exp_table < 0:
-        return 0.0
-    least = np.inf
-    for x in range(sums.shape[1]):
-        total = 0.0
-        if side == 0:
-            for z in range(sums.shape[1]):
-                total += exp_tables[exp_table, x, z] * scaled[at, z]
-        else:
-            for z in range(sums.shape[1]):
-                total += exp_tables[exp_table, z, x] * scaled[at, z]
-        sums[at, x] = total
-        least = min(least, total)
-    return least
-
-
-@inlined_kernel
-def _sum_vjp(exp_tables, exp_table, side, power, scaled, d_log, at, d_cavity, d_tables, table):
-    """Pull derivatives back to cavity and theta; `d_log` is that of the logarithms, divided by the sums."""
-    n_states = scaled.shape[1]
-    for x in range(n_states):
-        d_cavity[at, x] = 0.0
-    for x in range(n_states):
-        if side == 0:
-            scale = d_log[at, x]
-            for z in range(n_states):
-                d_value = scale * exp_tables[exp_table, x, z] * scaled[at, z]
-                d_cavity[at, z] += d_value
-                d_tables[table, x, z] += power * d_value
-        else:
-            scale, total = scaled[at, x], 0.0
-            for z in range(n_states):
-                d_value = scale * exp_tables[exp_table, x, z] * d_log[at, z]
-                total += d_value
-                d_tables[table, x, z] += power * d_value
-            d_cavity[at, x] = total
-
-
-@kernel
-def _log_sum(tables, table, side, power, maximise, cavities, at, share, out):
-    """Compute one message in the log domain, and the share of each state of the source in it."""
-    n_states = len(share)
-    for x_target in range(n_states):
-        best = 0
-        for x in range(n_states):
-            theta = tables[table, x_target, x] if side == 0 else tables[table, x, x_target]
-            share[x_target, x] = power * theta + cavities[at, x]
-            if share[x_target, x] > share[x_target, best]:
-                best = x
-        top = share[x_target, best]
-        out[at, x_target] = top
-        if not maximise and top > -np.inf:
-            total = 1.0
-            for x in range(n_states):
-                if x == best:
-                    share[x_target, x] = 1.0
-                else:
-                    share[x_target, x] = np.exp(share[x_target, x] - top)
-                    total += share[x_target, x]
-            out[at, x_target] += np.log(total)
-            for x in range(n_states):
-                share[x_target, x] /= total
-        elif not maximise:
-            share[x_target] = 0.0
-
-
-@kernel
-def _log_sum_vjp(share, side, power, d_out, at, d_cavity, d_tables, table):
-    d_cavity[at] = 0.0
-    for x_target in range(len(share)):
-        for x in range(len(share)):
-            d_value = d_out[at, x_target] * share[x_target, x]
-            d_cavity[at, x] += d_value
-            if side == 0:
-                d_tables[table, x_target, x] += power * d_value
-            else:
-                d_tables[table, x, x_target] += power * d_value
-
-
-@inlined_kernel
-def replace_message(messages, position, new, at, n_states, damping, measure, largest):
-    """Shift a new message to a maximum of 0, damp and store it; returns the largest change if `measure`."""
-    top = new[at, 0]
-    for x in range(1, n_states):
-        top = max(top, new[at, x])
-    for x in range(n_states):
-        value = new[at, x] - top
-        old = messages[position, x]
-        # Before damping, which shortens the steps but not the distance to the fixed point.
-        if measure and value != old and abs(value - old) > largest:
-            largest = max(largest, 1.0 - np.exp(-abs(value - old)))
-        messages[position, x] = (1.0 - damping) * value + damping * old if damping > 0 else value
-    return largest
-
-
-@inlined_kernel
-def padded_size(n_rows, n_states):
-    """Compute the number of values in some rows, rounded up to whole vectors."""
-    return 4 * ((n_rows * n_states + 3) // 4)
-
-
-@vector_kernel
-def _block_cavities(updates, start, n_sent, unary, weights, messages, hubs, totals, out):
-    """Compute the cavities of the messages of a block."""
-    for at in range(n_sent):
-        p = start + at
-        node, first, end, own = updates[p, NODE], updates[p, FIRST], updates[p, END], updates[p, OWN]
-        is_hub = False
-        if hubs is not None:
-            is_hub = end - first > MAX_DIRECT
-            if is_hub:
-                hub_cavity(totals, hubs.at[first], weights[own], messages, own, out, at)
-        if not is_hub:
-            cavity(unary, weights, messages, node, first, end, own, out, at)
-
-
-@vector_kernel
 def sweep(schedule, graph, theta, hubs, damping, maximise, measure, messages, active):
     """Send every message of the active examples once, block by block; `hubs` is of `hubs_of`.
 
     If `measure`, returns the largest change of a message per example, relative to its exponential: with
     strong potentials, tiny messages matter elsewhere.
     """
-    updates, block_ptr, example_ptr, weights, exp_tables, edge_exp_table = schedule
+    updates, example, block_ptr, block_table, weights, exp_tables, _, _ = schedule
     unary, tables = theta
-    edge_table, n_states = graph.edge_table, unary.shape[1]
+    n_states = unary.shape[1]
     if hubs is not None:
         hub_at, totals = hubs.at, total_messages(hubs, graph.incident_ptr, unary, weights, messages)
     else:
         totals = None
-    rows = np.ones((3, BLOCK_SIZE + 3, n_states))
+    rows, row, top = np.ones((3, BLOCK_SIZE * n_states + 3)), np.empty((1, n_states)), np.empty(BLOCK_SIZE)
     cavities, scaled, new = rows[0], rows[1], rows[2]
-    cavities_flat, scaled_flat, new_flat = cavities.reshape(-1), scaled.reshape(-1), new.reshape(-1)
-    share, is_safe = np.empty((n_states, n_states)), np.zeros(BLOCK_SIZE, np.bool_)
-    change = np.zeros(len(active))
-    for example in range(len(active)):
-        if not active[example]:
+    share, sent = np.empty((n_states, n_states)), np.empty(BLOCK_SIZE, np.int64)
+    is_safe = np.zeros(BLOCK_SIZE, np.bool_)
+    change, is_plain = np.zeros(len(active)), hubs is None and damping == 0.0 and not measure
+    for block in range(len(block_table)):
+        n = select_active(active, example, block_ptr[block], block_ptr[block + 1], sent)
+        if n == 0:
             continue
-        largest = 0.0
-        for block in range(example_ptr[example], example_ptr[example + 1]):
-            start, n_sent = block_ptr[block], block_ptr[block + 1] - block_ptr[block]
-            _block_cavities(updates, start, n_sent, unary, weights, messages, hubs, totals, cavities)
-            if not maximise:
-                exponentials(cavities_flat, padded_size(n_sent, n_states), scaled_flat)
-                for at in range(n_sent):
-                    message = updates[start + at, MESSAGE]
-                    least = _sum(exp_tables, edge_exp_table[message >> 1], message & 1, scaled, new, at)
-                    is_safe[at] = least > SMALL
-                logarithms(new_flat, padded_size(n_sent, n_states))
-            for at in range(n_sent):
-                position, message = updates[start + at, POSITION], updates[start + at, MESSAGE]
-                if not is_safe[at]:
-                    table, power = edge_table[message >> 1], 1.0 / weights[position]
-                    _log_sum(tables, table, message & 1, power, maximise, cavities, at, share, new)
-                if hubs is not None:
-                    hub = hub_at[position]
-                    if hub >= 0:
-                        remove_message(totals, hub, weights[position], messages, position)
-                largest = replace_message(messages, position, new, at, n_states, damping, measure, largest)
-                if hubs is not None:
-                    if hub >= 0:
-                        add_message(totals, hub, weights[position], messages, position)
-        change[example] = largest
+        gather(updates, sent, n, unary, weights, messages, hubs, totals, row, cavities)
+        if not maximise:
+            block_sums(updates, sent, n, block_table[block], exp_tables, n_states, cavities, scaled, new, top)
+            mark_safe(new, n_states, n, is_safe)
+            logarithms(new, padded_size(n, n_states))
+        for at in range(n):
+            if not is_safe[at]:
+                p = sent[at]
+                power, table, side = (
+                    1.0 / weights[updates[p, POSITION]],
+                    updates[p, TABLE],
+                    updates[p, MESSAGE] & 1,
+                )
+                log_sum(tables, table, side, power, maximise, cavities, n, at, share, new)
+        subtract_maxima(new, n_states, n, top)
+        if is_plain:
+            for at in range(n):
+                position = updates[sent[at], POSITION]
+                for x in range(n_states):
+                    messages[position, x] = new[x * n + at]
+            continue
+        for at in range(n):
+            p = sent[at]
+            position = updates[p, POSITION]
+            if hubs is not None:
+                hub = hub_at[position]
+                if hub >= 0:
+                    remove_message(totals, hub, weights[position], messages, position)
+            largest = change[example[p]]
+            change[example[p]] = store(messages, position, new, n, at, damping, measure, largest)
+            if hubs is not None:
+                if hub >= 0:
+                    add_message(totals, hub, weights[position], messages, position)
     return change
 
 
 @vector_kernel
-def sweep_vjp(schedule, graph, theta, hubs, damping, before, messages, active, d_messages, d_theta):
+def sweep_vjp(schedule, graph, theta, hubs, damping, before, messages, active, d_messages, adjoint):
     """Reverse a sweep block by block, last first; `messages` ends as `before` (D13 Alg 3, step 8)."""
-    updates, block_ptr, example_ptr, weights, exp_tables, edge_exp_table = schedule
-    (unary, tables), (d_unary, d_tables) = theta, d_theta
-    edge_table, n_states = graph.edge_table, unary.shape[1]
+    updates, example, block_ptr, block_table, weights, exp_tables, _, _ = schedule
+    (unary, tables), (d_unary, d_tables, products) = theta, adjoint
+    n_states = unary.shape[1]
     if hubs is not None:
         hub_at, totals = hubs.at, total_messages(hubs, graph.incident_ptr, unary, weights, messages)
         # Derivatives of the totals, which those of the messages to a hub lack until they are used.
         d_totals = np.zeros((len(hubs.node), n_states))
     else:
-        totals = None
-    rows = np.ones((5, BLOCK_SIZE + 3, n_states))
-    cavities, scaled, sums, d_new, d_cavity = rows[0], rows[1], rows[2], rows[3], rows[4]
-    cavities_flat, scaled_flat = cavities.reshape(-1), scaled.reshape(-1)
-    share = np.empty((n_states, n_states))
-    for example in range(len(active)):
-        if not active[example]:
+        totals, d_totals = None, None
+    rows, row, top = np.ones((5, BLOCK_SIZE * n_states + 3)), np.empty((1, n_states)), np.empty(BLOCK_SIZE)
+    cavities, scaled, sums, d_sums, d_cavities = rows[0], rows[1], rows[2], rows[3], rows[4]
+    shares, sent = np.empty((BLOCK_SIZE, n_states, n_states)), np.empty(BLOCK_SIZE, np.int64)
+    is_safe, best = np.empty(BLOCK_SIZE, np.bool_), np.empty(BLOCK_SIZE, np.int64)
+    for block in range(len(block_table) - 1, -1, -1):
+        n = select_active(active, example, block_ptr[block], block_ptr[block + 1], sent)
+        if n == 0:
             continue
-        for block in range(example_ptr[example + 1] - 1, example_ptr[example] - 1, -1):
-            start, n_sent = block_ptr[block], block_ptr[block + 1] - block_ptr[block]
-            restore_messages(
-                hubs, totals, weights, updates[start : start + n_sent, POSITION], before, messages
+        kind = block_table[block]
+        restore(hubs, totals, weights, updates, sent, n, before, messages)
+        gather(updates, sent, n, unary, weights, messages, hubs, totals, row, cavities)
+        block_sums(updates, sent, n, kind, exp_tables, n_states, cavities, scaled, sums, top)
+        all_safe = mark_safe(sums, n_states, n, is_safe)
+        for at in range(n):
+            p = sent[at]
+            position, table, side = updates[p, POSITION], updates[p, TABLE], updates[p, MESSAGE] & 1
+            if not is_safe[at]:
+                power = 1.0 / weights[position]
+                log_sum(tables, table, side, power, False, cavities, n, at, shares[at], sums)
+            if hubs is not None:
+                hub = hub_at[position]
+                if hub >= 0:
+                    shift_adjoint(d_totals, hub, weights[position], d_messages, position)
+            for x in range(n_states):
+                d_sums[x * n + at] = d_messages[position, x]
+                d_messages[position, x] *= damping
+            if hubs is not None:
+                if hub >= 0:
+                    shift_adjoint(d_totals, hub, -weights[position], d_messages, position)
+        maxima_vjp(sums, is_safe, n_states, n, 1.0 - damping, top, best, d_sums)
+        is_potts = has_two_entries(exp_tables)
+        if is_potts:
+            potts_sums_vjp(
+                updates, sent, n, is_safe, exp_tables, n_states, scaled, d_sums, d_cavities, products
             )
-            _block_cavities(updates, start, n_sent, unary, weights, messages, hubs, totals, cavities)
-            exponentials(cavities_flat, padded_size(n_sent, n_states), scaled_flat)
-            # Last first also within a block: a message may depend on the old value of a later one.
-            for at in range(n_sent - 1, -1, -1):
-                p = start + at
-                node, first, end, own = updates[p, NODE], updates[p, FIRST], updates[p, END], updates[p, OWN]
-                position, edge, side = updates[p, POSITION], updates[p, MESSAGE] >> 1, updates[p, MESSAGE] & 1
-                table, exp_table, power = edge_table[edge], edge_exp_table[edge], 1.0 / weights[position]
-                is_safe = _sum(exp_tables, exp_table, side, scaled, sums, at) > SMALL
-                if not is_safe:
-                    _log_sum(tables, table, side, power, False, cavities, at, share, sums)
-                # The derivative of subtracting the maximum. In exact arithmetic the total is 0, but rounding
-                # errors would grow from sweep to sweep.
-                if hubs is not None:
-                    hub = hub_at[position]
-                    if hub >= 0:
-                        shift_adjoint(d_totals, hub, weights[position], d_messages, position)
-                total, top = 0.0, 0
-                for x in range(n_states):
-                    total += d_messages[position, x]
-                    top = x if sums[at, x] > sums[at, top] else top
-                for x in range(n_states):
-                    d_new[at, x] = (1.0 - damping) * (d_messages[position, x] - (total if x == top else 0.0))
-                    d_messages[position, x] *= damping
-                if hubs is not None:
-                    if hub >= 0:
-                        shift_adjoint(d_totals, hub, -weights[position], d_messages, position)
-                if is_safe:
-                    for x in range(n_states):
-                        d_new[at, x] /= sums[at, x]
-                    _sum_vjp(exp_tables, exp_table, side, power, scaled, d_new, at, d_cavity, d_tables, table)
-                else:
-                    _log_sum_vjp(share, side, power, d_new, at, d_cavity, d_tables, table)
-                is_hub = False
-                if hubs is not None:
-                    is_hub = end - first > MAX_DIRECT
-                    if is_hub:
-                        hub_cavity_vjp(d_totals, hub_at[first], own, d_cavity, at, d_messages)
-                if not is_hub:
-                    cavity_vjp(weights, node, first, end, own, d_cavity, at, d_messages, d_unary)
+        elif all_safe and kind >= 0:
+            sums_of_one_table_vjp(exp_tables, kind, n_states, scaled, d_sums, d_cavities, products)
+        if not all_safe or (kind < 0 and not is_potts):
+            for at in range(n):
+                p = sent[at]
+                side = updates[p, MESSAGE] & 1
+                if is_safe[at] and not is_potts:
+                    exp_table = updates[p, EXP_TABLE]
+                    sums_of_table_vjp(
+                        exp_tables, exp_table, side, n_states, n, at, scaled, d_sums, d_cavities, products
+                    )
+                elif not is_safe[at]:
+                    power, table = 1.0 / weights[updates[p, POSITION]], updates[p, TABLE]
+                    log_sum_vjp(shares[at], side, power, d_sums, n, at, d_cavities, d_tables, table)
+        gather_vjp(updates, sent, n, weights, hubs, d_totals, row, d_cavities, d_messages, d_unary)
     if hubs is not None:
         spread_adjoints(hubs, graph.incident_ptr, weights, d_totals, d_messages, d_unary)
 
