@@ -293,18 +293,24 @@ def infer(engines, plan, theta, *, edges, tape, start=None):
     groups = choose_engines(engines, plan, theta)
     if len(groups) == 1:
         engine, options, _ = groups[0]
-        return _infer_one(engine, options, plan, theta, edges, tape, start)
+        run = engine(plan, _tables_for(engine, theta), options)
+        return _infer_one(run, plan, theta, edges, tape, start)
     selections, parts = [], []
     for engine, options, examples in groups:
         part, part_theta, where = part_of(plan, theta, examples)
         selections.append(where)
-        parts.append(_infer_one(engine, options, part, part_theta, edges, tape, None))
+        run = engine(part, _tables_for(engine, part_theta), options)
+        parts.append(_infer_one(run, part, part_theta, edges, tape, None))
     return _joined(plan.graph, theta, selections, parts)
 
 
-def _infer_one(engine, options, plan, theta, edges, tape, start):
+def _tables_for(engine, theta):
+    """Give Potts tables the shape that an engine takes."""
+    return with_entries(theta) if engine.takes_potts else full_tables(theta)
+
+
+def _infer_one(engine, plan, theta, edges, tape, start):
     """Iterate with one engine."""
-    engine = engine(plan, with_entries(theta) if engine.takes_potts else full_tables(theta), options)
     resumed = start is not None and start.fits(engine)
     trace = iterate(
         engine.step,

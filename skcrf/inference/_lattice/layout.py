@@ -19,7 +19,8 @@ from typing import NamedTuple
 import numpy as np
 
 from skcrf._numerics import kernel
-from skcrf.inference._lattice.vector import LANES, WIDTH
+from skcrf.inference._lattice.message import OwnTables, SharedTable
+from skcrf.inference._lattice.vector import LANES, WIDTH, address
 
 #: Directions: the lines of an array are rows, columns, falling diagonals or rising diagonals of the image.
 ROWS, COLUMNS, FALLING, RISING = range(4)
@@ -223,6 +224,16 @@ def table_at(tables, tile, position, flip):
     if tables.ndim == 3:
         return tables[1] if flip else tables[0]
     return tables[tile, min(position, tables.shape[1] - 1)]
+
+
+@kernel
+def table_between(tables, tile, position, to_first):
+    """Find the table between a position and the next, for messages to the first of them or to the second."""
+    if tables.ndim == 3:
+        return SharedTable(address(tables[0] if to_first else tables[1]))
+    gap = min(position, tables.shape[1] - 1)
+    size = tables.strides[1] // tables.itemsize
+    return OwnTables(address(tables), (tile * tables.shape[1] + gap) * size)
 
 
 @kernel

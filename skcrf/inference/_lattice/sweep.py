@@ -23,14 +23,13 @@ from skcrf.inference._lattice.layout import (
     seam_line,
     set_seam,
     slope_of,
+    table_between,
     tables_of,
     transpose,
     weights_of,
 )
 from skcrf.inference._lattice.message import (
     RATIO,
-    OwnTables,
-    SharedTable,
     Site,
     add_outer,
     add_outers,
@@ -298,16 +297,6 @@ class SweepArrays(NamedTuple):
 
 
 @kernel
-def _table_between(tables, tile, position, to_first):
-    """Find the table between a position and the next, for messages to the first of them or to the second."""
-    if tables.ndim == 3:
-        return SharedTable(address(tables[0] if to_first else tables[1]))
-    gap = min(position, tables.shape[1] - 1)
-    size = tables.strides[1] // tables.itemsize
-    return OwnTables(address(tables), (tile * tables.shape[1] + gap) * size)
-
-
-@kernel
 def sweep_lines(q, f, b, tables, rho, mode, slope, width, memory):
     """Send messages along all lines to the end, then back; `memory` is of shape (4, numbers per message)."""
     n_tiles, positions, n_values, lanes = q.shape
@@ -319,7 +308,7 @@ def sweep_lines(q, f, b, tables, rho, mode, slope, width, memory):
         rho_t = Weights(rho.common, address(rho.by_lane[t]))
         for n in range(positions - 1):
             gap = n if flip else positions - 2 - n
-            first, table = (t * positions + gap) * size, _table_between(tables, t, gap, not flip)
+            first, table = (t * positions + gap) * size, table_between(tables, t, gap, not flip)
             at, to = (first, first + size) if flip else (first + size, first)
             if mode is RATIO:
                 send_ratio(table, flip, site, at, rho_t, work, to)
@@ -371,7 +360,7 @@ def sweep_lines_vjp(arrays, tables, rho, mode, slope, width, d_arrays, d_tables,
             d_arrays.q[t, 0] = 0.0
         for n in range(positions - 1):
             gap = positions - 2 - n if flip else n
-            first, table = (t * positions + gap) * size, _table_between(tables, t, gap, not flip)
+            first, table = (t * positions + gap) * size, table_between(tables, t, gap, not flip)
             at, to = (first, first + size) if flip else (first + size, first)
             if slope != 0:
                 d_messages = d_arrays.f[t, gap + 1] if flip else d_arrays.b[t, gap]
@@ -382,7 +371,7 @@ def sweep_lines_vjp(arrays, tables, rho, mode, slope, width, d_arrays, d_tables,
                 send_potts_vjp(table, site, at, rho_t, d_message, to, work, d_table)
             else:
                 send_vjp(
-                    table, _table_between(tables, t, gap, flip), flip, site, at, rho_t, d_message, to, work
+                    table, table_between(tables, t, gap, flip), flip, site, at, rho_t, d_message, to, work
                 )
                 if is_shared:
                     left, right = (work.c, work.d_sum) if flip else (work.d_sum, work.c)
