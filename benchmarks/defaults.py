@@ -150,8 +150,8 @@ def main():
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--data", type=Path, required=True, help="folder of the data sets")
-    parser.add_argument("--images", type=int, default=16, help="test images of each set")
-    parser.add_argument("--steps", type=int, default=60, help="iterations of L-BFGS")
+    parser.add_argument("--images", type=int, default=8, help="test images of each set")
+    parser.add_argument("--steps", type=int, default=30, help="iterations of L-BFGS")
     parser.add_argument("--rst", type=Path, help="write the table of the documentation")
     args = parser.parse_args()
     warnings.simplefilter("ignore", ConvergenceWarning)

@@ -110,7 +110,7 @@ def goal_rows(curves):
     threads = curves["threads"]
     if len(threads.sizes) > 1:
         ratio = threads.values[0] / threads.values[1]
-        yield at_least("two threads over images", ratio, 1.8)
+        yield at_least("two threads over images", ratio, 1.85)
 
 
 def large_fit():

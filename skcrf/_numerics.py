@@ -1,6 +1,7 @@
 """Kernels: their compilation, their scratch memory, and small kernels that several packages use."""
 
 import math
+import operator
 import warnings
 import weakref
 from bisect import bisect_left, insort
@@ -171,26 +172,36 @@ def copy(values):
     return array
 
 
-class ArrayCache:
-    """Values computed from arrays that do not change, kept as long as their arrays.
+class GraphCache:
+    """Values computed from the arrays of a graph, which do not change.
 
     A fit infers on the same graphs again and again, so that what depends on the structure alone is computed
-    once.
+    once. A value is kept as long as the array `schedule` of its graph, or until that of another graph with
+    the same schedule replaces it.
     """
 
     def __init__(self):
         self._entries = {}
 
-    def get(self, array):
-        """Return the value kept for this very array; None for none."""
-        entry = self._entries.get(id(array))
-        return entry[1] if entry is not None and entry[0]() is array else None
+    def get(self, graph):
+        """Return the value kept for a graph of these very arrays; None for none."""
+        entry = self._entries.get(id(graph.schedule))
+        if entry is None or entry[0]() is not graph.schedule:
+            return None
+        others, value = entry[1:]
+        return value if all(map(operator.is_, _without_schedule(graph), others)) else None
 
-    def put(self, array, value):
-        """Keep a value until the array is deleted; returns the value."""
-        key = id(array)
-        self._entries[key] = weakref.ref(array, lambda _: self._entries.pop(key, None)), value
+    def put(self, graph, value):
+        """Keep a value; returns it."""
+        key = id(graph.schedule)
+        owner = weakref.ref(graph.schedule, lambda _: self._entries.pop(key, None))
+        self._entries[key] = owner, _without_schedule(graph), value
         return value
+
+
+def _without_schedule(graph):
+    """List the other arrays of a graph."""
+    return [array for array in graph if array is not graph.schedule]
 
 
 # Kernels

@@ -13,7 +13,7 @@ from skcrf.inference._pairwise.engine import PairwiseEngine
 from skcrf.inference.trw import EDGE_WEIGHTS
 
 #: Names of the engines for lattices, and of those for any pairwise graph or for graphs without edges.
-FAST = {"LatticeEngine", "LatticeMeanField"}
+FAST = {"LatticeEngine", "LatticeMeanField", "SequentialLatticeEngine"}
 PLAIN = {"PairwiseEngine", "ChainEngine", "PairwiseMeanField", "EdgelessEngine"}
 
 FIELDS = ("mu", "edge_mu", "log_z", "n_iter", "converged")

@@ -328,7 +328,7 @@ def make_batches(examples, labels, topology, parts, weight, *, class_weights=Non
         Loaders if examples or labels are lazy.
     """
     if examples.is_table:
-        y = np.full(len(weight), -1) if labels is None else labels[0]
+        y = _compressed(np.full(len(weight), -1) if labels is None else labels[0])
         recipe = TableRecipe(topology.n_edge_features)
         return [_table_batch(examples.items, y, recipe, class_weights, part, weight) for part in parts]
     sizes = examples.sizes
@@ -354,7 +354,7 @@ def make_batches(examples, labels, topology, parts, weight, *, class_weights=Non
 
 def _compressed(y):
     """Copy class indices to the smallest integer type that holds them: there are as many as pixels."""
-    return y.astype(np.promote_types(np.int8, np.min_scalar_type(y.max(initial=0))))
+    return y.astype(np.min_scalar_type(-1 - y.max(initial=0)))
 
 
 def _label_counts(n_labels, sizes, weight):

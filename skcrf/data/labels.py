@@ -176,12 +176,12 @@ def _check_not_mixed(labels, name):
 
 def encode_labels(values, hidden, classes, name):
     """Return the labels of one example as indices into `classes`, -1 where hidden."""
-    y = np.full(values.shape, -1, dtype=np.int64)
-    known = values[~hidden]
+    all_known = not hidden.any()
+    known = values.ravel() if all_known else values[~hidden]
     if known.dtype == object:
         known = np.array(known.tolist(), dtype=None if len(known) else classes.dtype)
     try:
-        index = np.searchsorted(classes, known).clip(max=len(classes) - 1)
+        index = np.minimum(np.searchsorted(classes, known), len(classes) - 1)
         unseen = known[classes[index] != known]
     except TypeError:  # strings against numbers
         index, unseen = None, known
@@ -189,6 +189,9 @@ def encode_labels(values, hidden, classes, name):
         raise ValueError(
             f"{name} must hold labels among the classes {classes.tolist()}, got {unseen[:1].tolist()[0]!r}."
         )
+    if all_known:
+        return index.reshape(values.shape)
+    y = np.full(values.shape, -1, dtype=np.int64)
     y[~hidden] = index
     return y
 

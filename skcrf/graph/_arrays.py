@@ -62,6 +62,8 @@ def canonical_graph(graph):
 
 def owner(ptr):
     """Return the segment of each element, given the start `ptr` of each segment."""
+    if len(ptr) == 2:
+        return np.zeros(ptr[1] - ptr[0], dtype=np.int64)
     return np.repeat(np.arange(len(ptr) - 1), np.diff(ptr))
 
 
@@ -82,6 +84,8 @@ def sum_by_example(values, example, graph):
     sums : ndarray of shape (n_examples,)
         One sum per example.
     """
+    if graph.n_examples == 1 and len(values):
+        return np.cumsum(values, dtype=np.float64)[-1:].copy()  # adds in the order of bincount
     sums = np.bincount(example, weights=values, minlength=graph.n_examples)
     return sums.astype(np.float64)  # bincount returns integers for empty input
 

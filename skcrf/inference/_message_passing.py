@@ -21,7 +21,7 @@ from skcrf.inference._engine import (
     pull_back,
     resume_point,
 )
-from skcrf.inference._factor.engine import FactorEngine
+from skcrf.inference._factor.engine import FactorEngine, FactorPairEngine
 from skcrf.inference._fixed_point import ITERATION, iterate
 from skcrf.inference._lattice.engine import LatticeEngine
 from skcrf.inference._lattice.mixed import MixedLatticeEngine
@@ -113,7 +113,7 @@ class MessagePassing(BaseInference):
     """Base of the methods that pass messages; they differ in edge weights, schedule and stopping."""
 
     #: Engines in order of preference.
-    _engines = (EdgelessEngine, LatticeEngine, PairwiseEngine, FactorEngine)
+    _engines = (EdgelessEngine, LatticeEngine, PairwiseEngine, FactorPairEngine, FactorEngine)
 
     #: Name of the type of the messages; a parameter of methods that offer a choice.
     dtype = "float64"

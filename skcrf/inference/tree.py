@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from skcrf._numerics import ArrayCache
+from skcrf._numerics import GraphCache
 from skcrf.graph import ExampleError
 from skcrf.inference._engine import Plan, pull_back
 from skcrf.inference._lattice.engine import LatticeEngine
@@ -10,7 +10,7 @@ from skcrf.inference._message_passing import MessagePassing
 from skcrf.inference._pairwise.engine import ForestEngine
 from skcrf.inference._pairwise.schedule import breadth_first, cycle_edges, edge_links, two_passes
 
-_schedules = ArrayCache()
+_schedules = GraphCache()
 
 
 class Tree(MessagePassing):
@@ -48,9 +48,9 @@ class Tree(MessagePassing):
         return pull_back(beliefs, d_mu, d_edge_mu, d_log_z, exact=True)
 
     def _plan(self, graph):
-        schedule = _schedules.get(graph.schedule)
+        schedule = _schedules.get(graph)
         if schedule is None:
-            schedule = _schedules.put(graph.schedule, self._schedule(graph))
+            schedule = _schedules.put(graph, self._schedule(graph))
         graph = graph._replace(schedule=schedule)
         return Plan(graph, np.ones(graph.n_edges), max_iter=1, tol=0.0, damping=0.0, tape=True)
 

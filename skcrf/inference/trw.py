@@ -13,7 +13,7 @@ import numpy as np
 from sklearn.base import clone
 from sklearn.utils._param_validation import Interval, StrOptions
 
-from skcrf._numerics import ArrayCache, kernel
+from skcrf._numerics import GraphCache, kernel
 from skcrf.graph import ExampleError, FactorGraph
 from skcrf.inference._engine import Plan
 from skcrf.inference._fixed_point import may_resume
@@ -107,11 +107,9 @@ class TRW(MessagePassing):
 
     def _edge_weights(self, graph):
         if isinstance(self.rho, str):
-            found = _weights[self.rho].get(graph.schedule)
+            weights = _weights[self.rho].get(graph)
             return (
-                _weights[self.rho].put(graph.schedule, EDGE_WEIGHTS[self.rho](graph))
-                if found is None
-                else found
+                _weights[self.rho].put(graph, EDGE_WEIGHTS[self.rho](graph)) if weights is None else weights
             )
         rho = np.asarray(self.rho, dtype=np.float64)
         if not ((rho > 0) & (rho <= 1)).all():
@@ -169,7 +167,7 @@ def forest_weights(graph):
 #: Edge weights by name.
 EDGE_WEIGHTS = {"auto": forest_weights, "spanning_trees": spanning_tree_weights}
 
-_weights = {name: ArrayCache() for name in EDGE_WEIGHTS}
+_weights = {name: GraphCache() for name in EDGE_WEIGHTS}
 
 
 @singledispatch

@@ -2,6 +2,7 @@
 
 from skcrf.inference._engine import Plan
 from skcrf.inference._fixed_point import ITERATION, may_resume
+from skcrf.inference._lattice.sequential import SequentialLatticeEngine
 from skcrf.inference._message_passing import MessagePassing
 from skcrf.inference._pairwise.engine import ChainEngine
 from skcrf.inference._pairwise.schedule import monotonic_chains
@@ -35,7 +36,7 @@ class TRWS(MessagePassing):
 
     See Also
     --------
-    TRW : Tighter weights and faster on lattices, but a bound only at convergence.
+    TRW : Tighter weights, but a bound only at convergence.
 
     Notes
     -----
@@ -63,7 +64,7 @@ class TRWS(MessagePassing):
     exact_on = "forest"
     bound = "upper"
     tasks = frozenset({"sum", "max"})
-    _engines = (ChainEngine,)  # tiles sweep rows and columns in turn, which is another schedule
+    _engines = (SequentialLatticeEngine, ChainEngine)
 
     def __init__(self, max_iter=10, tol=0.0):
         self.max_iter = max_iter

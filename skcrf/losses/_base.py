@@ -137,8 +137,9 @@ class BaseLoss(BaseEstimator, ABC):
                 f"graph must have the layout 'pairwise' for {name}, got {graph.layout!r}. "
                 f"Use one of {self._names_of(lambda loss: loss.graphs == 'any')}."
             )
-        n_labels = np.bincount(graph.node_example[y >= 0], minlength=graph.n_examples)
-        self.check(inference, n_labels, np.diff(graph.node_ptr), theta.unary.shape[1])
+        sizes, known = np.diff(graph.node_ptr), y >= 0
+        n_labels = sizes if known.all() else np.bincount(graph.node_example[known], minlength=len(sizes))
+        self.check(inference, n_labels, sizes, theta.unary.shape[1])
         if site_weight is None or self.site_weighted:
             return self._evaluate(inference, graph, theta, y, site_weight)
         if graph.n_nodes > graph.n_examples:

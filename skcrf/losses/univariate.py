@@ -56,10 +56,13 @@ class UnivariateLoss(BaseLoss):
 
     def _evaluate(self, inference, graph, theta, y, site_weight):
         beliefs = inference.forward(graph, theta)
-        weight = (y >= 0) * (1.0 if site_weight is None else site_weight)
+        labelled = y >= 0
         value, d_mu = self.pointwise(beliefs.mu, np.maximum(y, 0))
-        value = sum_by_example(value * weight, graph.node_example, graph)
-        d_mu *= weight[:, None]
+        if site_weight is not None or not labelled.all():
+            weight = labelled * (1.0 if site_weight is None else site_weight)
+            value = value * weight
+            d_mu *= weight[:, None]
+        value = sum_by_example(value, graph.node_example, graph)
         return value, inference.backward(beliefs, d_mu=d_mu), beliefs.converged
 
     @abstractmethod
@@ -107,10 +110,10 @@ class UnivariateLogistic(UnivariateLoss):
     @staticmethod
     def pointwise(p, target):
         # -log p(target)
-        rows = np.arange(len(p))
-        mass = np.maximum(p[rows, target], _SMALLEST)
-        d_p = np.zeros_like(p)
-        d_p[rows, target] = -1.0 / mass
+        entries = p.shape[1] * np.arange(len(p)) + target
+        mass = np.maximum(p.ravel().take(entries), _SMALLEST)
+        d_p = np.zeros(p.shape)
+        d_p.ravel()[entries] = -1.0 / mass
         return -np.log(mass), d_p
 
 

@@ -247,6 +247,18 @@ def test_site_weights_are_the_weights_of_the_classes():
     assert batches_of(X, Y, reader, topology)[0].site_weight is None
 
 
+@pytest.mark.parametrize("n_classes, dtype", [(2, np.int8), (128, np.int8), (129, np.int16), (200, np.int16)])
+def test_class_indices_take_few_bytes(n_classes, dtype, seed):
+    y = np.ma.masked_array(np.random.default_rng(seed).permutation(n_classes + 1))
+    y[y == n_classes] = np.ma.masked
+    images = batches_of(np.zeros((1, 1, len(y), 1)), y.reshape(1, 1, -1))
+    rows = batches_of(np.zeros((len(y), 1)), y)  # leaves out the row without a label
+    for (batch,), expected in ((images, y.filled(-1)), (rows, y.compressed())):
+        assert batch.y.dtype == dtype and batch.labels.dtype == np.int64
+        assert_array_equal(batch.y, expected)
+        assert_array_equal(batch.labels, expected)
+
+
 def test_rows_are_split_into_the_shapes_of_labels():
     X, Y, reader, topology = KINDS["images"]
     for batch in batches_of(X, Y, reader, topology):

@@ -15,7 +15,7 @@ from engines import only_plain_engines
 from numba import config
 from numpy.testing import assert_allclose, assert_array_equal
 
-from skcrf.graph import Potentials, chain, from_edges, lattice, mesh, pack, tables_of_edges
+from skcrf.graph import Potentials, as_factors, chain, from_edges, lattice, mesh, pack, tables_of_edges
 from skcrf.inference import BP, TRW, TRWS, Exact, MaxProduct, MeanField, Tree
 from skcrf.inference._engine import Plan
 from skcrf.inference._pairwise.engine import PairwiseEngine
@@ -380,3 +380,43 @@ def test_meshes_are_graphs_with_any_order_of_the_edges(cls, parents, tied, seed)
     assert_allclose(found.mu, expected.mu, rtol=0, atol=1e-9)
     assert_allclose(found.edge_mu, expected.edge_mu, rtol=0, atol=1e-9)
     assert_allclose(found.log_z, expected.log_z, rtol=0, atol=1e-9)
+
+
+@any_graph
+@pytest.mark.parametrize("rho", [1.0, 0.5, 0.7])
+@pytest.mark.parametrize("layout", ["pairwise", "factor"])
+def test_single_precision_is_close_to_double(graph, rho, layout, seed):
+    rng = np.random.default_rng(seed)
+    theta = potentials(graph, 3, rng, forbidden=0.1)
+    d_mu, d_log_z = rng.normal(size=theta.unary.shape), rng.normal(size=graph.n_examples)
+    if layout == "factor":
+        graph, theta = as_factors(graph, 3), Potentials(theta.unary, theta.tables.reshape(-1))
+    results = []
+    for dtype in ("float32", "float64"):
+        method = TRW(rho=rho, max_iter=5, dtype=dtype)
+        beliefs = method.forward(graph, theta, tape=True, edges=True)
+        d_edge_mu = np.cos(np.arange(beliefs.edge_mu.size)).reshape(beliefs.edge_mu.shape)
+        results.append((beliefs.mu, beliefs.edge_mu, beliefs.log_z))
+        for given in ((d_mu, None, None), (d_mu, d_edge_mu, d_log_z)):
+            results[-1] += method.backward(beliefs, *given)
+    for i, (single, double) in enumerate(zip(*results, strict=True)):
+        assert single.dtype == np.float64
+        size = 1e-5 if i < 3 else 1e-4 * np.abs(double).max()
+        assert_allclose(single, double, rtol=1e-5, atol=size)
+
+
+@pytest.mark.parametrize("layout", ["pairwise", "factor"])
+@pytest.mark.parametrize("size", [50.0, 400.0, 1e4])
+def test_single_precision_takes_extreme_potentials(layout, size, seed):
+    rng = np.random.default_rng(seed)
+    for graph in GRAPHS.values():
+        theta = potentials(graph, 3, rng, size=size, forbidden=0.2)
+        d_mu = rng.normal(size=theta.unary.shape)
+        if layout == "factor":
+            graph, theta = as_factors(graph, 3), Potentials(theta.unary, theta.tables.reshape(-1))
+        method = TRW(rho=0.5, max_iter=5, dtype="float32")
+        beliefs = method.forward(graph, theta, tape=True)
+        assert_allclose(beliefs.mu.sum(axis=1), 1.0, rtol=0, atol=1e-12)
+        assert np.isfinite(beliefs.log_z).all()
+        for derivative in method.backward(beliefs, d_mu):
+            assert np.isfinite(derivative).all()

@@ -323,24 +323,23 @@ def lattice_options(graph):
         (height > 0) & (n_edges > 0) & (n_edges == straight + has_diagonals * 2 * (height - 1) * (width - 1))
     )
     tied, own_tables = is_lattice.copy(), is_lattice & (np.diff(graph.table_ptr) == n_edges)
-    ends = _ends(graph, 4)
-    _compare_tables(graph.edge_ptr, ends, graph.table_ptr, graph.edge_table, tied, own_tables)
+    _compare_tables(graph.edge_ptr, _ends(graph, 4), graph.table_ptr, graph.edge_table, tied, own_tables)
     return is_lattice & (tied | own_tables), Options(~tied, has_diagonals)
 
 
 def _ends(graph, n_directions):
-    """Find where the edges of each direction end, or would end if there were any."""
+    """Find where the edges of each direction end: (n_examples, n_directions)."""
     height, width = graph.shapes.T
     sizes = [height * (width - 1), width * (height - 1), *2 * [(height - 1) * (width - 1)]][:n_directions]
-    return graph.edge_ptr[:-1, None] + np.cumsum(np.stack(sizes, axis=1), axis=1)
+    ends = graph.edge_ptr[:-1, None] + np.cumsum(np.stack(sizes, axis=1), axis=1)
+    return np.minimum(ends, graph.edge_ptr[1:, None])  # not all lattices have diagonals
 
 
 def first_edges(graph, n_directions):
     """Find the first edge of each example and direction, -1 if none: (n_examples, n_directions)."""
     ends = _ends(graph, n_directions)
     starts = np.concatenate([graph.edge_ptr[:-1, None], ends[:, :-1]], axis=1)
-    exists = (ends > starts) & (np.diff(graph.edge_ptr) > 0)[:, None]
-    return np.where(exists, starts, -1)
+    return np.where(ends > starts, starts, -1)
 
 
 def values_at(edges, values, default):
@@ -355,7 +354,7 @@ def weights_by_line(graph, rho, is_lattice):
     columns differ, and the smallest weight.
     """
     alike, differ, smallest = is_lattice.copy(), np.zeros_like(is_lattice), np.ones(len(is_lattice))
-    _compare_weights(graph.edge_ptr, _ends(graph, 4), graph.shapes, rho, is_lattice, alike, differ, smallest)
+    _compare_weights(graph.edge_ptr, _ends(graph, 4), graph.shapes, rho, alike, differ, smallest)
     return alike, differ, smallest
 
 
@@ -363,35 +362,46 @@ def weights_by_line(graph, rho, is_lattice):
 def _compare_tables(edge_ptr, ends, table_ptr, edge_table, tied, own):
     """Clear `tied` where edges of a direction differ in their table, `own` where tables are not by edge."""
     for example in range(len(own)):
-        shift, first = table_ptr[example] - edge_ptr[example], edge_ptr[example]
-        direction = 0
+        start, n_other, n_foreign = edge_ptr[example], 0, 0
         if tied[example] or own[example]:
-            for edge in range(first, edge_ptr[example + 1]):
-                while edge == ends[example, direction]:
-                    direction += 1
-                    first = edge
-                tied[example] &= edge_table[edge] == edge_table[first]
-                own[example] &= edge_table[edge] == edge + shift
+            for end in ends[example]:
+                tables = edge_table[start:end]
+                shift = start + table_ptr[example] - edge_ptr[example]
+                for i in range(len(tables)):
+                    n_other += tables[i] != tables[0]
+                    n_foreign += tables[i] != i + shift
+                start = end
+        tied[example] &= n_other == 0
+        own[example] &= n_foreign == 0
 
 
 @kernel
-def _compare_weights(edge_ptr, ends, shapes, rho, is_lattice, alike, differ, smallest):
-    """Compute `weights_by_line`."""
+def _compare_weights(edge_ptr, ends, shapes, rho, alike, differ, smallest):
+    """Compute `weights_by_line` of the examples in `alike`."""
     for example in range(len(alike)):
-        width, first, direction = shapes[example, 1], edge_ptr[example], 0
-        if is_lattice[example]:
-            for edge in range(first, edge_ptr[example + 1]):
-                while edge == ends[example, direction]:
-                    direction += 1
-                    first = edge
-                line = first
+        start, width, n_other = edge_ptr[example], shapes[example, 1], 0
+        for direction in range(ends.shape[1] if alike[example] else 0):
+            # In memory, a line along a row is consecutive, and one along a column has one edge per row.
+            size = width if direction == COLUMNS else width - 1
+            first = rho[start : min(start + size, ends[example, direction])]
+            while start < ends[example, direction]:
+                weights = rho[start : start + size]
+                if direction == COLUMNS:
+                    for i in range(len(weights)):
+                        n_other += weights[i] != first[i]
+                else:
+                    line = weights if direction == ROWS else first
+                    for i in range(len(weights)):
+                        n_other += weights[i] != line[0]
                 if direction == ROWS:
-                    line = edge - (edge - first) % (width - 1)
-                elif direction == COLUMNS:
-                    line = first + (edge - first) % width
-                alike[example] &= rho[edge] == rho[line]
-                differ[example] |= rho[edge] != rho[first]
-                smallest[example] = min(smallest[example], rho[edge])
+                    differ[example] |= weights[0] != first[0]
+                    smallest[example] = min(smallest[example], weights[0])
+                start += size
+            for i in range(len(first)):
+                if direction == COLUMNS:
+                    differ[example] |= first[i] != first[0]
+                smallest[example] = min(smallest[example], first[i])
+        alike[example] &= n_other == 0
 
 
 def finite_ranges(rows, ptr):

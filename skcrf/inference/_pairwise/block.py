@@ -13,6 +13,7 @@ from skcrf.inference._lattice.vector import total as total_of
 from skcrf.inference._pairwise.entries import add_to_entry, entry, has_two_entries
 from skcrf.inference._pairwise.hubs import MAX_DIRECT, add_message, hub_cavity, hub_cavity_vjp, remove_message
 from skcrf.inference._pairwise.potts import potts_sums
+from skcrf.inference._pairwise.prefetch import prefetch, prefetch_update
 from skcrf.inference._pairwise.updates import BLOCK_SIZE, END, EXP_TABLE, FIRST, MESSAGE, NODE, OWN, POSITION
 
 #: Sums of exponentials below this are computed again in the log domain: below 1e-304 exponentials are lost.
@@ -87,11 +88,15 @@ def _one_of_cavity(unary, weights, messages, node, first, end, own, x, out, at, 
 
 
 @vector_kernel
-def gather(updates, sent, n, unary, weights, messages, hubs, totals, row, out):
-    """Compute the cavities of the messages of a block, up to constants; overwrites `row`."""
+def gather(updates, sent, n, unary, weights, messages, hubs, totals, out, ahead):
+    """Compute the cavities of a block, up to constants; prefetches those `ahead`, if not 0."""
     n_states = unary.shape[1]
+    if hubs is not None:
+        row = np.empty((1, n_states))
     for at in range(n):
         p = sent[at]
+        if ahead != 0:
+            prefetch_update(updates, p + ahead, unary, weights, messages)
         node, own = np.uint32(updates[p, NODE]), np.uint32(updates[p, OWN])
         first, end = np.uint32(updates[p, FIRST]), np.uint32(updates[p, END])
         is_hub = False
@@ -158,11 +163,15 @@ def _add_to_one(weights, node, first, end, own, x, d_cavities, at, n, d_messages
 
 
 @vector_kernel
-def gather_vjp(updates, sent, n, weights, hubs, d_totals, row, d_cavities, d_messages, d_unary):
-    """Add the derivatives of cavities to those of messages and unary potentials; overwrites `row`."""
+def gather_vjp(updates, sent, n, weights, hubs, d_totals, d_cavities, d_messages, d_unary, ahead):
+    """Add the derivatives of cavities to those of messages and unary potentials."""
     n_states = d_unary.shape[1]
+    if hubs is not None:
+        row = np.empty((1, n_states))
     for at in range(n):
         p = sent[at]
+        if ahead != 0:
+            prefetch_update(updates, p + ahead, d_unary, weights, d_messages)
         node, own = np.uint32(updates[p, NODE]), np.uint32(updates[p, OWN])
         first, end = np.uint32(updates[p, FIRST]), np.uint32(updates[p, END])
         is_hub = False
@@ -395,9 +404,15 @@ def maxima_vjp(sums, is_safe, n_states, n, scale, total, best, d_sums):
 
 
 @vector_kernel
-def restore(hubs, totals, weights, updates, sent, n, before, messages):
-    """Replace the messages of a block by those before a sweep, also in the totals of hubs."""
+def restore(hubs, totals, weights, updates, sent, n, before, messages, ahead):
+    """Replace the messages of a block by those before a sweep, also in the totals of hubs.
+
+    Prefetches those of the block before unless `ahead` is 0.
+    """
     for at in range(n):
+        if ahead != 0 and sent[at] >= BLOCK_SIZE:
+            prefetch(before, updates[sent[at] - BLOCK_SIZE, POSITION])
+            prefetch(messages, updates[sent[at] - BLOCK_SIZE, POSITION])
         position = updates[sent[at], POSITION]
         if hubs is not None:
             hub = hubs.at[position]

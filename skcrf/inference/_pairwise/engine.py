@@ -23,8 +23,8 @@ from skcrf.inference._pairwise.readout import (
 from skcrf.inference._pairwise.schedule import breadth_first, edge_links, message_schedule
 from skcrf.inference._pairwise.sweep import marginals, marginals_vjp, sweep, sweep_vjp
 
-# Relative to the numbers that are summed, a score within rounding errors of its bound is optimal.
-_ROUNDING = 1e-14
+#: Relative to the numbers that are summed, a score within rounding errors of its bound is optimal.
+ROUNDING = 1e-14
 
 
 class MessageEngine(Engine):
@@ -100,13 +100,13 @@ class PairwiseEngine(MessageEngine):
 
     def __init__(self, plan, theta, options=1):
         super().__init__(plan, theta, options)
-        self.damping, self.maximise = float(plan.damping), plan.maximise
+        self.damping, self.maximise, self.dtype = float(plan.damping), plan.maximise, plan.dtype
         self.row_ptr = 2 * plan.graph.edge_ptr
         self.schedule = message_schedule(plan.graph, theta, plan.rho, maximise=plan.maximise)
         self.hubs = hubs_of(plan.graph)
 
     def initial_state(self):
-        return np.zeros((2 * self.graph.n_edges, self.theta.unary.shape[1]))
+        return np.zeros((2 * self.graph.n_edges, self.theta.unary.shape[1]), dtype=self.dtype)
 
     def step(self, state, active):
         settings = self.hubs, self.damping, self.maximise, self.measure
@@ -125,12 +125,12 @@ class PairwiseEngine(MessageEngine):
         return Potentials(adjoint.unary, tables)
 
     def messages(self, state):
-        messages = np.empty_like(state)
+        messages = np.empty(state.shape)  # of float64 also where those of the state are not
         messages[self.graph.incident] = state
         return messages
 
     def messages_vjp(self, d_messages):
-        return d_messages[self.graph.incident]
+        return d_messages[self.graph.incident].astype(self.dtype, copy=False)
 
     def marginals(self, state):
         return marginals(self.graph, self.theta, self.schedule.weights, state)
@@ -174,7 +174,7 @@ class ChainEngine(PairwiseEngine):
             self.orders = np.arange(self.graph.n_nodes), order
             self.best, self.value = None, np.full(self.graph.n_examples, -np.inf)
             self.bound = np.full(self.graph.n_examples, np.inf)
-            self.rounding = _ROUNDING * _magnitudes(self.graph, theta)
+            self.rounding = ROUNDING * magnitudes(self.graph, theta)
             self._update_best(self.initial_state())
 
     def step(self, state, active):
@@ -203,7 +203,7 @@ class ChainEngine(PairwiseEngine):
         self.bound = np.maximum(np.minimum(bound, self.bound), self.value)
 
 
-def _magnitudes(graph, theta):
+def magnitudes(graph, theta):
     """Sum the largest absolute potentials of all nodes and edges per example."""
     nodes, tables = (
         np.abs(np.where(values > -np.inf, values, 0.0)).max(axis=axes, initial=0.0)

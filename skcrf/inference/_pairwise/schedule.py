@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from skcrf._numerics import ArrayCache, kernel, vector_exp, vector_kernel
+from skcrf._numerics import GraphCache, kernel, vector_exp, vector_kernel
 from skcrf.inference._pairwise.updates import levels, order_updates
 
 # Number of weights per table for which exponentials are stored. Spanning trees give edges about ten.
@@ -60,14 +60,14 @@ class _Order(NamedTuple):
     fields: dict
 
 
-_orders = ArrayCache()
+_orders = GraphCache()
 
 
 def message_schedule(graph, theta, rho, *, maximise):
     """Prepare the updates in the order of ``graph.schedule``; maximising needs no exponentials."""
-    order = _orders.get(graph.schedule)
+    order = _orders.get(graph)
     if order is None or order.maximise != maximise or not np.array_equal(order.rho, rho):
-        order = _orders.put(graph.schedule, _order(graph, rho, maximise))
+        order = _orders.put(graph, _order(graph, rho, maximise))
     exp_tables = exponentials_of_tables(theta.tables, graph.edge_table, order.fields["first_edge"], rho)
     return MessageSchedule(exp_tables=exp_tables, **order.fields)
 

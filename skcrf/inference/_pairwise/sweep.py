@@ -34,6 +34,7 @@ from skcrf.inference._pairwise.hubs import (
     total_messages,
 )
 from skcrf.inference._pairwise.potts import potts_sums_vjp
+from skcrf.inference._pairwise.prefetch import AHEAD, MIN_BYTES
 from skcrf.inference._pairwise.updates import BLOCK_SIZE, EXP_TABLE, MESSAGE, POSITION, TABLE
 
 
@@ -85,16 +86,17 @@ def sweep(schedule, graph, theta, hubs, damping, maximise, measure, messages, ac
         hub_at, totals = hubs.at, total_messages(hubs, graph.incident_ptr, unary, weights, messages)
     else:
         totals = None
-    rows, row, top = np.ones((3, BLOCK_SIZE * n_states + 3)), np.empty((1, n_states)), np.empty(BLOCK_SIZE)
+    rows, top = np.ones((3, BLOCK_SIZE * n_states + 3)), np.empty(BLOCK_SIZE)
     cavities, scaled, new = rows[0], rows[1], rows[2]
     share, sent = np.empty((n_states, n_states)), np.empty(BLOCK_SIZE, np.int64)
     is_safe = np.zeros(BLOCK_SIZE, np.bool_)
     change, is_plain = np.zeros(len(active)), hubs is None and damping == 0.0 and not measure
+    ahead = AHEAD if messages.nbytes > MIN_BYTES else 0
     for block in range(len(block_table)):
         n = select_active(active, example, block_ptr[block], block_ptr[block + 1], sent)
         if n == 0:
             continue
-        gather(updates, sent, n, unary, weights, messages, hubs, totals, row, cavities)
+        gather(updates, sent, n, unary, weights, messages, hubs, totals, cavities, ahead)
         if not maximise:
             block_sums(updates, sent, n, block_table[block], exp_tables, n_states, cavities, scaled, new, top)
             mark_safe(new, n_states, n, is_safe)
@@ -142,17 +144,18 @@ def sweep_vjp(schedule, graph, theta, hubs, damping, before, messages, active, d
         d_totals = np.zeros((len(hubs.node), n_states))
     else:
         totals, d_totals = None, None
-    rows, row, top = np.ones((5, BLOCK_SIZE * n_states + 3)), np.empty((1, n_states)), np.empty(BLOCK_SIZE)
+    rows, top = np.ones((5, BLOCK_SIZE * n_states + 3)), np.empty(BLOCK_SIZE)
     cavities, scaled, sums, d_sums, d_cavities = rows[0], rows[1], rows[2], rows[3], rows[4]
     shares, sent = np.empty((BLOCK_SIZE, n_states, n_states)), np.empty(BLOCK_SIZE, np.int64)
     is_safe, best = np.empty(BLOCK_SIZE, np.bool_), np.empty(BLOCK_SIZE, np.int64)
+    ahead = -BLOCK_SIZE if messages.nbytes > MIN_BYTES else 0
     for block in range(len(block_table) - 1, -1, -1):
         n = select_active(active, example, block_ptr[block], block_ptr[block + 1], sent)
         if n == 0:
             continue
         kind = block_table[block]
-        restore(hubs, totals, weights, updates, sent, n, before, messages)
-        gather(updates, sent, n, unary, weights, messages, hubs, totals, row, cavities)
+        restore(hubs, totals, weights, updates, sent, n, before, messages, ahead)
+        gather(updates, sent, n, unary, weights, messages, hubs, totals, cavities, ahead)
         block_sums(updates, sent, n, kind, exp_tables, n_states, cavities, scaled, sums, top)
         all_safe = mark_safe(sums, n_states, n, is_safe)
         for at in range(n):
@@ -191,7 +194,7 @@ def sweep_vjp(schedule, graph, theta, hubs, damping, before, messages, active, d
                 elif not is_safe[at]:
                     power, table = 1.0 / weights[updates[p, POSITION]], updates[p, TABLE]
                     log_sum_vjp(shares[at], side, power, d_sums, n, at, d_cavities, d_tables, table)
-        gather_vjp(updates, sent, n, weights, hubs, d_totals, row, d_cavities, d_messages, d_unary)
+        gather_vjp(updates, sent, n, weights, hubs, d_totals, d_cavities, d_messages, d_unary, ahead)
     if hubs is not None:
         spread_adjoints(hubs, graph.incident_ptr, weights, d_totals, d_messages, d_unary)
 
