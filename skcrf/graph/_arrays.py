@@ -28,6 +28,22 @@ class Potentials(NamedTuple):
     tables: np.ndarray
 
 
+def is_potts(tables):
+    """Return whether the tables of pairwise potentials, or their gradient, are Potts tables.
+
+    Parameters
+    ----------
+    tables : ndarray
+        Tables.
+
+    Returns
+    -------
+    is_potts : bool
+        Whether there are two numbers per table.
+    """
+    return tables.ndim == 2
+
+
 def canonical(theta):
     """Convert potentials to the dtype and memory order of the kernels.
 

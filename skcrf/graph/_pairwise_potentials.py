@@ -8,8 +8,7 @@ from functools import singledispatch
 import numpy as np
 
 from skcrf._numerics import kernel, kernel_array
-from skcrf.graph._arrays import Potentials, sum_by_example
-from skcrf.graph._potts import is_potts
+from skcrf.graph._arrays import Potentials, is_potts, sum_by_example
 
 
 @singledispatch

@@ -6,24 +6,10 @@ that of equal ones. Then memory and time do not grow with the square of the numb
 
 import numpy as np
 
+from skcrf.graph._arrays import is_potts
+
 #: Columns of Potts tables.
 UNEQUAL, EQUAL = range(2)
-
-
-def is_potts(tables):
-    """Return whether the tables of pairwise potentials, or their gradient, are Potts tables.
-
-    Parameters
-    ----------
-    tables : ndarray
-        Tables.
-
-    Returns
-    -------
-    is_potts : bool
-        Whether there are two numbers per table.
-    """
-    return tables.ndim == 2
 
 
 def full_tables(theta):

@@ -306,6 +306,8 @@ def infer(engines, plan, theta, *, edges, tape, start=None):
 
 def _tables_for(engine, theta):
     """Give Potts tables the shape that an engine takes."""
+    if not is_potts(theta.tables):
+        return theta
     return with_entries(theta) if engine.takes_potts else full_tables(theta)
 
 
