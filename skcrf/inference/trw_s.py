@@ -60,6 +60,7 @@ class TRWS(MessagePassing):
 
     _parameter_constraints = ITERATION
 
+    layouts = frozenset({"pairwise", "potts"})
     exact_on = "forest"
     bound = "upper"
     tasks = frozenset({"sum", "max"})

@@ -72,7 +72,7 @@ class BaseModel(ABC):
         """Return the Graph or FactorGraph of a batch that inference and losses see."""
 
     @abstractmethod
-    def potentials(self, params, batch):
+    def potentials(self, params, batch, compact=False):
         """Compute the potentials of a batch.
 
         Parameters
@@ -81,6 +81,9 @@ class BaseModel(ABC):
             Parameters.
         batch : Batch
             Features.
+        compact : bool, default=False
+            Whether tables of the model that are Potts tables may have the shape of such tables, see
+            `Potentials`.
 
         Returns
         -------
@@ -103,7 +106,7 @@ class BaseModel(ABC):
         theta : Potentials
             Result of `potentials`.
         d_theta : Potentials
-            Derivative with respect to theta, which may be overwritten.
+            Derivative with respect to theta, of the shape of theta; may be overwritten.
 
         Returns
         -------

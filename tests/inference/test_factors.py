@@ -25,7 +25,7 @@ from skcrf.graph import (
 from skcrf.inference import BP, INFERENCE, Exact
 from skcrf.inference.trw import spanning_tree_weights
 
-BOTH = {name: cls for name, cls in methods.LEARNING.items() if cls.layouts == {"pairwise", "factor"}}
+BOTH = {name: cls for name, cls in methods.LEARNING.items() if cls.layouts >= {"pairwise", "factor"}}
 MIXED = {name: cls for name, cls in methods.LEARNING.items() if "mixed" in cls.tasks}
 
 

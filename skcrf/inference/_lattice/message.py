@@ -113,6 +113,14 @@ class OwnTables(NamedTuple):
     flip: bool
 
 
+class PottsTables(NamedTuple):
+    """Address of Potts tables by lane, and where the entries of unequal and of equal labels start."""
+
+    place: np.ndarray
+    unequal: int
+    equal: int
+
+
 @vector_kernel
 def fill(out, size, value):
     """Fill memory with a value."""
@@ -202,6 +210,8 @@ def _entry_of_ratio(table, x, z, i, lanes):
     """Load the entry of a table: a number, or a vector from lane i on."""
     if len(table) == 1:
         return number(table.place, 2 * x + z)
+    if len(table) == 3:
+        return load(table.place, (table.equal if x == z else table.unequal) + i)
     return load(table.place, (2 * z + x if table.flip else 2 * x + z) * lanes + i)
 
 
