@@ -232,22 +232,7 @@ def plain_engines():
 
 
 def choose_engines(engines, plan, theta):
-    """Choose an engine for each example.
-
-    Parameters
-    ----------
-    engines : sequence of Engine subclasses
-        In order of preference.
-    plan : Plan
-        Settings.
-    theta : Potentials
-        Potentials.
-
-    Returns
-    -------
-    groups : list of (engine, options, examples)
-        Class and options, and ndarray of shape (n_examples,) of the examples that they are for.
-    """
+    """Choose an engine for each example; returns classes, their options, and masks of their examples."""
     left, groups = np.ones(plan.graph.n_examples, dtype=bool), []
     for engine in engines:
         if engine.layout != plan.graph.layout or (_plain_only and not engine.is_plain) or not left.any():

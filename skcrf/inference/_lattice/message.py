@@ -321,15 +321,7 @@ def update_there(adjoints, at, mode, rho, work, c, out):
 
 
 class Across(NamedTuple):
-    """Arrays of the joint effect of rows on columns, or of columns on rows, of one example.
-
-    Attributes
-    ----------
-    unary : ndarray
-        exp(theta), along the lines of the sweep.
-    q : ndarray
-        exp(theta) times the joint effect, along the other lines.
-    """
+    """exp(theta) along the lines of a sweep, and q along the other lines: exp(theta) times joint effects."""
 
     unary: np.ndarray
     q: np.ndarray
