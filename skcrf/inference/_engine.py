@@ -48,7 +48,7 @@ class Plan(NamedTuple):
     inward : ndarray of shape (n_edges,) or None
         The messages along which trees are summed, if that sum is log_z; None if log_z is theta . mu + H(mu).
     maximise : bool or ndarray of shape (n_nodes,)
-        Whether to maximise instead of summing; only `FactorEngine` takes an array.
+        Whether to maximise instead of summing; some engines take an array.
     dtype : type
         Type of the messages and of their tape.
     """
@@ -183,16 +183,20 @@ class ResumePoint(NamedTuple):
     ----------
     engine : type
         The class of the engine that the state belongs to.
+    dtype : type
+        The type of the states of that engine, on which their layout may depend.
     state : ndarray
         The state.
     """
 
     engine: type
+    dtype: type
     state: np.ndarray
 
     def fits(self, engine):
-        """Return whether an engine has states of this shape."""
-        return type(engine) is self.engine and len(self.state) == engine.row_ptr[-1]
+        """Return whether an engine has states of this layout."""
+        is_same = type(engine) is self.engine and np.dtype(engine.dtype) == np.dtype(self.dtype)
+        return is_same and len(self.state) == engine.row_ptr[-1]
 
 
 class _Run(NamedTuple):
@@ -422,7 +426,7 @@ def resume_point(beliefs):
     run = beliefs.state
     if not isinstance(run, _Run) or run.trace is None:
         return None
-    return ResumePoint(type(run.engine), run.engine.compressed(run.trace.state))
+    return ResumePoint(type(run.engine), run.engine.dtype, run.engine.compressed(run.trace.state))
 
 
 def engines_of(beliefs):

@@ -87,7 +87,7 @@ class LatticeEngine(MessageEngine):
         Number of the `Options` of all these lattices.
     """
 
-    is_plain = False
+    is_plain, takes_potts = False, True
 
     @classmethod
     def options(cls, plan, theta):
@@ -251,13 +251,19 @@ class LatticeEngine(MessageEngine):
         return self._full((self.row_ptr[-1], 1), 1.0)
 
     def step(self, state, active):
-        return self.step_from(copy(state) if self.measure else state, state, active)
+        before = copy(state) if self.measure else state
+        if self._state_of_q is state:
+            self._state_of_q = before
+        return self._sweep_all(before, state, active)
 
     def step_from(self, before, state, active):
-        if before is not state:
-            for example in np.flatnonzero(~active):
-                rows = slice(self.row_ptr[example], self.row_ptr[example + 1])
-                state[rows] = before[rows]
+        for example in np.flatnonzero(~active):
+            rows = slice(self.row_ptr[example], self.row_ptr[example + 1])
+            state[rows] = before[rows]
+        return self._sweep_all(before, state, active)
+
+    def _sweep_all(self, before, state, active):
+        """Sweep all directions of the active examples; returns their changes if `tol` is above 0."""
         flat, new = before[:, 0], state[:, 0]
         if self.effects is None and self._state_of_q is not before:
             update_q(self.tiles, ROWS, flat, active, self.q[ROWS], self.scratch)

@@ -276,9 +276,6 @@ def transpose(source, out):
                         out[t, s * lanes_across + i, x, lane] = source[s, t * lanes + lane, x, i]
 
 
-# Between arrays of the graph and tiles
-
-
 # Which examples are lattices that the engines support, and with which options. These functions run in every
 # evaluation. The kernels take single arrays and fill arrays of their caller, since both make them compile
 # faster.

@@ -3,8 +3,8 @@
 Messages are (label, lane): a lane is one of several lines that a sweep crosses side by side, and every inner
 loop runs over contiguous lanes. Messages are probabilities. For two labels one number is enough, the ratio of
 the second to the first; then they have one row. Tables are exp(theta / rho): (target, source) where all edges
-share one, (label, label, lane) where each edge has its own; there `flip` tells that the first label is that
-of the source. Functions and their derivatives stand side by side; adjoints are those of logarithms.
+share one, (label, label, lane) where each edge has its own; `flip` is true if the first label is that of the
+source. Functions and their derivatives stand side by side; adjoints are those of logarithms.
 """
 
 from typing import NamedTuple

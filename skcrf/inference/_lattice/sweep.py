@@ -115,7 +115,7 @@ def _table_between(tables, tile, position, to_first):
 
 @kernel
 def _joint_at(across, at, row):
-    """Say where the joint effect of a site goes, if there is one."""
+    """Find the addresses for the joint effect of a site, if there is one."""
     if len(across) > 0:
         return Joint(shifted(wide_address(across.unary), at), row)
     return ()

@@ -13,7 +13,7 @@ from skcrf.inference._lattice.vector import total as total_of
 from skcrf.inference._pairwise.entries import add_to_entry, entry, has_two_entries
 from skcrf.inference._pairwise.hubs import MAX_DIRECT, add_message, hub_cavity, hub_cavity_vjp, remove_message
 from skcrf.inference._pairwise.potts import potts_sums
-from skcrf.inference._pairwise.prefetch import prefetch, prefetch_update
+from skcrf.inference._pairwise.prefetch import prefetch_row, prefetch_update
 from skcrf.inference._pairwise.updates import BLOCK_SIZE, END, EXP_TABLE, FIRST, MESSAGE, NODE, OWN, POSITION
 
 #: Sums of exponentials below this are computed again in the log domain: below 1e-304 exponentials are lost.
@@ -411,8 +411,8 @@ def restore(hubs, totals, weights, updates, sent, n, before, messages, ahead):
     """
     for at in range(n):
         if ahead != 0 and sent[at] >= BLOCK_SIZE:
-            prefetch(before, updates[sent[at] - BLOCK_SIZE, POSITION])
-            prefetch(messages, updates[sent[at] - BLOCK_SIZE, POSITION])
+            prefetch_row(before, updates[sent[at] - BLOCK_SIZE, POSITION])
+            prefetch_row(messages, updates[sent[at] - BLOCK_SIZE, POSITION])
         position = updates[sent[at], POSITION]
         if hubs is not None:
             hub = hubs.at[position]

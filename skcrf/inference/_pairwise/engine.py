@@ -30,8 +30,6 @@ ROUNDING = 1e-14
 class MessageEngine(Engine):
     """Base of the engines that pass messages on pairwise graphs."""
 
-    takes_potts = True
-
     @abstractmethod
     def messages(self, state):
         """Convert a state to log-messages, numbered as in `Graph`."""
@@ -93,6 +91,8 @@ class PairwiseAdjoint(NamedTuple):
 
 class PairwiseEngine(MessageEngine):
     """Messages on any pairwise graph; the state holds log-messages by position."""
+
+    takes_potts = True
 
     @classmethod
     def options(cls, plan, theta):
