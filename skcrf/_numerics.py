@@ -176,8 +176,8 @@ class GraphCache:
     """Values computed from the arrays of a graph, which do not change.
 
     A fit infers on the same graphs again and again, so that what depends on the structure alone is computed
-    once. A value is kept as long as the array `schedule` of its graph, or until that of another graph with
-    the same schedule replaces it.
+    once. A value is kept as long as the array `schedule` of its graph, which it must not hold, or until that
+    of another graph with the same schedule replaces it.
     """
 
     def __init__(self):

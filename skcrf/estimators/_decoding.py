@@ -11,9 +11,9 @@ from skcrf.inference import BaseInference
 from skcrf.models import BaseModel
 
 
-def clamped_potentials(model, w, batch):
-    """Return the structure and the potentials of a batch, with known labels clamped."""
-    structure, theta = model.potentials(model.unpack(w), batch)
+def clamped_potentials(model, w, batch, layouts=()):
+    """Return the structure and the potentials of a batch, with known labels clamped, for some layouts."""
+    structure, theta = model.potentials(model.unpack(w), batch, "potts" in layouts)
     return structure, clamp(theta, batch.y) if (batch.y >= 0).any() else theta
 
 
@@ -50,7 +50,7 @@ class InferMarginals(NamedTuple):
     def __call__(self, batch):
         """Return one array per example, and whether all inferences converged."""
         with user_index(batch.index):
-            structure, theta = clamped_potentials(self.model, self.w, batch)
+            structure, theta = clamped_potentials(self.model, self.w, batch, self.inference.layouts)
             beliefs = self.inference.forward(structure, theta, 1.0, edges=self.arrange is not split_sites)
             return self.arrange(batch, beliefs), bool(beliefs.converged.all())
 
@@ -122,7 +122,8 @@ class DecodeLabels(NamedTuple):
     def __call__(self, batch):
         """Return the states of each example given its known labels, and whether all inferences converged."""
         with user_index(batch.index):
-            states, converged = self.states(batch, *clamped_potentials(self.model, self.w, batch))
+            fields = clamped_potentials(self.model, self.w, batch, self.inference.layouts)
+            states, converged = self.states(batch, *fields)
         return batch.split(states), converged
 
 
@@ -134,6 +135,8 @@ class CountErrors(DecodeLabels):
     def __call__(self, batch):
         """Decode without the labels, and count the wrong ones."""
         with user_index(batch.index):
-            states, _ = self.states(batch, *self.model.potentials(self.model.unpack(self.w), batch))
+            compact = "potts" in self.inference.layouts
+            fields = self.model.potentials(self.model.unpack(self.w), batch, compact)
+            states, _ = self.states(batch, *fields)
         wrong = (batch.y >= 0) & (states != batch.y)
         return float(batch.weight @ sum_by_example(wrong, batch.graph.node_example, batch.graph))

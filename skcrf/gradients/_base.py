@@ -22,7 +22,7 @@ class BaseGradient(BaseInference):
     A subclass implements `backward`, and `differentiable` if its derivatives are not those of the inference.
     """
 
-    #: Layouts of graphs that the strategy supports, if the inference does.
+    #: Layouts of graphs that the strategy supports, if the inference does: see `BaseInference`.
     layouts = frozenset({"pairwise", "factor"})
     #: Whether the strategy differentiates truncated inference, ``tol=0``; if not, `wrap` raises an error.
     takes_truncated = True
@@ -157,6 +157,8 @@ class Backprop(BaseGradient):
         "mode": [StrOptions({"auto", "truncated", "fixed_point"})],
         "max_memory": [Interval(Real, 0, None, closed="left"), None],
     }
+
+    layouts = frozenset({"pairwise", "factor", "potts"})
 
     def __init__(self, mode="auto", max_memory=2**29):
         self.mode = mode

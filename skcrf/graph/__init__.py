@@ -3,7 +3,15 @@
 import warnings
 from importlib import import_module
 
-from skcrf.graph._arrays import Potentials, canonical, canonical_graph, pack, select, sum_by_example
+from skcrf.graph._arrays import (
+    Potentials,
+    canonical,
+    canonical_graph,
+    is_potts,
+    pack,
+    select,
+    sum_by_example,
+)
 from skcrf.graph._clamp import augment, clamp
 from skcrf.graph._errors import ExampleError, ImpossibleError
 from skcrf.graph._factor_graph import FactorGraph, as_factors, from_factors
@@ -32,6 +40,7 @@ from skcrf.graph._pairwise_potentials import (
     sum_by_table,
     tables_of_edges,
 )
+from skcrf.graph._potts import EQUAL, UNEQUAL, full_tables, full_tables_vjp
 
 # Names that moved to `skcrf.models`.
 _MOVED = {"ancestral_samples", "conditionals", "conditionals_vjp", "families"}
@@ -45,8 +54,10 @@ def __getattr__(name):
 
 
 __all__ = [
+    "EQUAL",
     "OFFSETS",
     "PARENTS",
+    "UNEQUAL",
     "ExampleError",
     "FactorGraph",
     "Graph",
@@ -61,6 +72,9 @@ __all__ = [
     "factor_potentials",
     "from_edges",
     "from_factors",
+    "full_tables",
+    "full_tables_vjp",
+    "is_potts",
     "isolated",
     "lattice",
     "mesh",

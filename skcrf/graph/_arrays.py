@@ -21,11 +21,27 @@ class Potentials(NamedTuple):
         ``theta(x_i)``; ``-inf`` forbids a state.
     tables : ndarray of shape (n_tables, n_states, n_states)
         ``theta(x_i, x_j)``; edge ``e`` uses ``tables[graph.edge_table[e]]``. Factor graphs have flat tables
-        of shape (n_entries,).
+        of shape (n_entries,). Potts tables have shape (n_tables, 2): theta of unequal and of equal states.
     """
 
     unary: np.ndarray
     tables: np.ndarray
+
+
+def is_potts(tables):
+    """Return whether the tables of pairwise potentials, or their gradient, are Potts tables.
+
+    Parameters
+    ----------
+    tables : ndarray
+        Tables.
+
+    Returns
+    -------
+    is_potts : bool
+        Whether there are two numbers per table.
+    """
+    return tables.ndim == 2
 
 
 def canonical(theta):

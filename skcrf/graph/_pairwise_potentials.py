@@ -8,7 +8,7 @@ from functools import singledispatch
 import numpy as np
 
 from skcrf._numerics import kernel, kernel_array
-from skcrf.graph._arrays import Potentials, sum_by_example
+from skcrf.graph._arrays import Potentials, is_potts, sum_by_example
 
 
 @singledispatch
@@ -31,7 +31,8 @@ def score(graph, theta, x):
     """
     i, j = graph.edges.T
     unary = theta.unary[np.arange(graph.n_nodes), x]
-    pairs = theta.tables[graph.edge_table, x[i], x[j]]
+    entries = ((x[i] == x[j]).astype(np.int64),) if is_potts(theta.tables) else (x[i], x[j])
+    pairs = theta.tables[graph.edge_table, *entries]
     return sum_by_example(unary, graph.node_example, graph) + sum_by_example(pairs, graph.edge_example, graph)
 
 
@@ -56,7 +57,12 @@ def score_vjp(graph, theta, mu, d_score):
         Gradient with respect to the potentials.
     """
     tables, d_score = np.zeros(theta.tables.shape), kernel_array(d_score)
-    _add_pairs(graph, kernel_array(mu), d_score, tables)
+    if is_potts(tables):
+        x = mu.argmax(axis=1)
+        equal = x[graph.edges[:, 0]] == x[graph.edges[:, 1]]
+        np.add.at(tables, (graph.edge_table, equal.astype(np.int64)), d_score[graph.edge_example])
+    else:
+        _add_pairs(graph, kernel_array(mu), d_score, tables)
     return Potentials(mu * d_score[graph.node_example, None], tables)
 
 
@@ -90,7 +96,7 @@ def scaled(graph, theta, scale):
     theta : Potentials
         Scaled potentials.
     """
-    of_tables = scale[graph.table_example, None, None]
+    of_tables = scale[graph.table_example].reshape(-1, *[1] * (theta.tables.ndim - 1))
     return Potentials(theta.unary * scale[graph.node_example, None], theta.tables * of_tables)
 
 

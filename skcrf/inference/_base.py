@@ -159,7 +159,8 @@ class BaseInference(BaseEstimator, ABC):
 
     #: Tasks that the method performs: a subset of {"sum", "max", "mixed", "tempered"}.
     tasks = frozenset({"sum"})
-    #: Layouts of the graphs that it takes: a subset of {"pairwise", "factor"}.
+    #: Layouts of the graphs that it takes: a subset of {"pairwise", "factor", "potts"}. The last are pairwise
+    #: graphs with Potts tables, see `Potentials`, and derivatives with respect to these.
     layouts = frozenset({"pairwise"})
     #: Graphs on which the result is exact: None, "forest" or "any".
     exact_on = None

@@ -13,9 +13,23 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from skcrf._numerics import kernel_array
-from skcrf.graph import FactorGraph, Graph, Potentials, as_factors, outer, scaled, score, score_vjp, select
+from skcrf.graph import (
+    FactorGraph,
+    Graph,
+    Potentials,
+    as_factors,
+    full_tables,
+    full_tables_vjp,
+    is_potts,
+    outer,
+    scaled,
+    score,
+    score_vjp,
+    select,
+)
 from skcrf.inference._base import Beliefs, Deferred
 from skcrf.inference._fixed_point import Trace, iterate, reverse
+from skcrf.inference._pairwise.entries import with_entries, without_entries
 
 
 class Plan(NamedTuple):
@@ -34,7 +48,7 @@ class Plan(NamedTuple):
     inward : ndarray of shape (n_edges,) or None
         The messages along which trees are summed, if that sum is log_z; None if log_z is theta . mu + H(mu).
     maximise : bool or ndarray of shape (n_nodes,)
-        Whether to maximise instead of summing; only `FactorEngine` takes an array.
+        Whether to maximise instead of summing; some engines take an array.
     dtype : type
         Type of the messages and of their tape.
     """
@@ -69,6 +83,8 @@ class Engine(ABC):
 
     #: Layout of the graphs that the engine takes.
     layout = "pairwise"
+    #: Whether the engine takes Potts tables, of shape (n_tables, 2, 1); for others they are written out.
+    takes_potts = False
     #: Whether the engine takes all graphs of its layout, at the price of speed.
     is_plain = True
     #: ndarray of shape (n_examples,): an upper bound of the best score, where the engine knows one.
@@ -167,22 +183,30 @@ class ResumePoint(NamedTuple):
     ----------
     engine : type
         The class of the engine that the state belongs to.
+    dtype : type
+        The type of the states of that engine, on which their layout may depend.
     state : ndarray
         The state.
     """
 
     engine: type
+    dtype: type
     state: np.ndarray
 
     def fits(self, engine):
-        """Return whether an engine has states of this shape."""
-        return type(engine) is self.engine and len(self.state) == engine.row_ptr[-1]
+        """Return whether an engine has states of this layout."""
+        is_same = type(engine) is self.engine and np.dtype(engine.dtype) == np.dtype(self.dtype)
+        return is_same and len(self.state) == engine.row_ptr[-1]
 
 
 class _Run(NamedTuple):
-    """State of the beliefs of one engine; `trace` is None where it maximised."""
+    """State of the beliefs of one engine; `trace` is None where it maximised.
+
+    `is_potts` tells whether the potentials had Potts tables, whatever the engine takes.
+    """
 
     engine: Engine
+    is_potts: bool
     plan: Plan
     theta: Potentials
     max_terms: np.ndarray
@@ -212,22 +236,7 @@ def plain_engines():
 
 
 def choose_engines(engines, plan, theta):
-    """Choose an engine for each example.
-
-    Parameters
-    ----------
-    engines : sequence of Engine subclasses
-        In order of preference.
-    plan : Plan
-        Settings.
-    theta : Potentials
-        Potentials.
-
-    Returns
-    -------
-    groups : list of (engine, options, examples)
-        Class and options, and ndarray of shape (n_examples,) of the examples that they are for.
-    """
+    """Choose an engine for each example; returns classes, their options, and masks of their examples."""
     left, groups = np.ones(plan.graph.n_examples, dtype=bool), []
     for engine in engines:
         if engine.layout != plan.graph.layout or (_plain_only and not engine.is_plain) or not left.any():
@@ -278,16 +287,25 @@ def infer(engines, plan, theta, *, edges, tape, start=None):
     groups = choose_engines(engines, plan, theta)
     if len(groups) == 1:
         engine, options, _ = groups[0]
-        return _infer_one(engine(plan, theta, options), plan, edges, tape, start)
+        run = engine(plan, _tables_for(engine, theta), options)
+        return _infer_one(run, plan, theta, edges, tape, start)
     selections, parts = [], []
     for engine, options, examples in groups:
         part, part_theta, where = part_of(plan, theta, examples)
         selections.append(where)
-        parts.append(_infer_one(engine(part, part_theta, options), part, edges, tape, None))
+        run = engine(part, _tables_for(engine, part_theta), options)
+        parts.append(_infer_one(run, part, part_theta, edges, tape, None))
     return _joined(plan.graph, theta, selections, parts)
 
 
-def _infer_one(engine, plan, edges, tape, start):
+def _tables_for(engine, theta):
+    """Give Potts tables the shape that an engine takes."""
+    if not is_potts(theta.tables):
+        return theta
+    return with_entries(theta) if engine.takes_potts else full_tables(theta)
+
+
+def _infer_one(engine, plan, theta, edges, tape, start):
     """Iterate with one engine."""
     resumed = start is not None and start.fits(engine)
     trace = iterate(
@@ -302,10 +320,10 @@ def _infer_one(engine, plan, edges, tape, start):
     )
     # A run that resumes near the fixed point takes few steps, but its adjoint takes as many as ever.
     max_terms = 10 * (np.full_like(trace.n_iter, plan.max_iter) if resumed else trace.n_iter)
-    run = _Run(engine, plan, engine.theta, max_terms, trace)
+    run = _Run(engine, is_potts(theta.tables), plan, theta, max_terms, trace)
     if plan.maximise:
         x = engine.decode(trace.state)
-        mu, log_z = np.eye(engine.theta.unary.shape[1])[x], score(plan.graph, engine.theta, x)
+        mu, log_z = np.eye(theta.unary.shape[1])[x], score(plan.graph, theta, x)
         edge_mu, run = outer(plan.graph, mu) if edges else None, run._replace(trace=None)
     else:
         mu, log_z = engine.marginals(trace.state), Deferred(partial(engine.log_z, trace.state))
@@ -365,18 +383,19 @@ def expected_statistics(beliefs):
 def _by_part(beliefs, function, d_mu=None, d_edge_mu=None, d_log_z=None):
     """Apply a function of beliefs and derivatives to the beliefs of each engine; it returns Potentials."""
     if not isinstance(beliefs.state, _Parts):
-        return function(beliefs, d_mu, d_edge_mu, d_log_z)
+        found = function(beliefs, d_mu, d_edge_mu, d_log_z)
+        return full_tables_vjp(without_entries(found)) if beliefs.state.is_potts else found
     selections, parts, theta = beliefs.state
     d_theta = Potentials(np.empty_like(theta.unary), np.empty_like(theta.tables))
     for where, part in zip(selections, parts, strict=True):
         fields = (d_mu, where.nodes), (d_edge_mu, where.beliefs), (d_log_z, where.examples)
         given = (None if value is None else value[rows] for value, rows in fields)
-        d_theta.unary[where.nodes], d_theta.tables[where.entries] = function(part, *given)
+        d_theta.unary[where.nodes], d_theta.tables[where.entries] = _by_part(part, function, *given)
     return d_theta
 
 
 def _pull_back_one(beliefs, d_mu, d_edge_mu, d_log_z, exact):
-    engine, plan, theta, max_terms, trace = beliefs.state
+    engine, _, plan, theta, max_terms, trace = beliefs.state
     graph = plan.graph
     if exact and d_mu is None and d_edge_mu is None and d_log_z is not None:
         return scaled(graph, _statistics_of_one(beliefs), d_log_z)
@@ -396,7 +415,7 @@ def _pull_back_one(beliefs, d_mu, d_edge_mu, d_log_z, exact):
 
 
 def _statistics_of_one(beliefs, *_):
-    engine, plan, theta, _, trace = beliefs.state
+    engine, _, plan, theta, _, trace = beliefs.state
     if trace is None:
         return score_vjp(plan.graph, theta, beliefs.mu, np.ones(plan.graph.n_examples))
     return Potentials(beliefs.mu.copy(), engine.expected_tables(trace.state))
@@ -407,7 +426,7 @@ def resume_point(beliefs):
     run = beliefs.state
     if not isinstance(run, _Run) or run.trace is None:
         return None
-    return ResumePoint(type(run.engine), run.engine.compressed(run.trace.state))
+    return ResumePoint(type(run.engine), run.engine.dtype, run.engine.compressed(run.trace.state))
 
 
 def engines_of(beliefs):

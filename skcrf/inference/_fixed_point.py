@@ -173,7 +173,8 @@ def iterate(step, state, n_examples, *, max_iter, tol, tape, resumed=False, step
         n_iter += active
         if tol > 0:
             if resumed and n == 0:
-                goal = np.clip(_RESUMED_SHARE * change, _RESUMED_MIN_TOL * tol, tol)
+                least = max(_RESUMED_MIN_TOL * tol, 8 * np.finfo(state.dtype).eps)  # above rounding errors
+                goal = np.clip(_RESUMED_SHARE * change, min(least, tol), tol)
             converged[active] = change[active] <= tol
             active &= change > goal
             if not active.any():

@@ -8,7 +8,7 @@ import numpy as np
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from skcrf._numerics import vector_exp, vector_kernel
-from skcrf.graph import FactorGraph, canonical, clamp
+from skcrf.graph import FactorGraph, canonical, clamp, full_tables
 from skcrf.inference._base import BaseInference, check_numbers, check_possible
 from skcrf.inference._curvature import LocalCurvature
 from skcrf.inference._engine import (
@@ -191,7 +191,7 @@ class MessagePassing(BaseInference):
 
         Also returns the iterations of each example and whether they converged.
         """
-        plan = self._plan(graph)._replace(maximise=maximised)
+        plan, theta = self._plan(graph)._replace(maximise=maximised), full_tables(theta)
         how = {"max_iter": plan.max_iter, "tol": plan.tol, "tape": False}
         chosen, n_iter = np.empty(graph.n_nodes, dtype=np.int64), np.empty(graph.n_examples, dtype=np.int64)
         left, converged = np.ones(graph.n_examples, dtype=bool), np.empty(graph.n_examples, dtype=bool)

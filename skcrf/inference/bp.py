@@ -56,7 +56,7 @@ class BP(MessagePassing):
     _parameter_constraints = PASSING
 
     tasks = frozenset({"sum", "max", "mixed"})
-    layouts = frozenset({"pairwise", "factor"})
+    layouts = frozenset({"pairwise", "factor", "potts"})
     exact_on = "forest"
 
     def __init__(self, max_iter=10, tol=0.0, damping=0.0, dtype="float64"):

@@ -35,6 +35,7 @@ class Tree(MessagePassing):
     """
 
     tasks = frozenset({"sum", "max"})
+    layouts = frozenset({"pairwise", "potts"})
     exact_on = "forest"
     _engines = (LatticeEngine, ForestEngine)
 

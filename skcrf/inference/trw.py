@@ -80,7 +80,7 @@ class TRW(MessagePassing):
     }
 
     tasks = frozenset({"sum", "max", "mixed"})
-    layouts = frozenset({"pairwise", "factor"})
+    layouts = frozenset({"pairwise", "factor", "potts"})
     exact_on = "forest"
     bound = "upper"
 

@@ -2,10 +2,10 @@
 
 from skcrf.inference._engine import Plan
 from skcrf.inference._fixed_point import ITERATION, may_resume
-from skcrf.inference._lattice.sequential import SequentialLatticeEngine
 from skcrf.inference._message_passing import MessagePassing
 from skcrf.inference._pairwise.engine import ChainEngine
 from skcrf.inference._pairwise.schedule import monotonic_chains
+from skcrf.inference._sequential.engine import SequentialLatticeEngine
 
 
 class TRWS(MessagePassing):
@@ -60,6 +60,7 @@ class TRWS(MessagePassing):
 
     _parameter_constraints = ITERATION
 
+    layouts = frozenset({"pairwise", "potts"})
     exact_on = "forest"
     bound = "upper"
     tasks = frozenset({"sum", "max"})

@@ -74,6 +74,11 @@ class BaseLoss(BaseEstimator, ABC):
         return False
 
     @property
+    def reads_tables(self):
+        """Whether the loss reads the tables of theta itself, so that Potts tables have to be written out."""
+        return True
+
+    @property
     def takes_hidden_labels(self):
         """Whether some labels of an example may be hidden while others are known."""
         return True

@@ -54,6 +54,10 @@ class DifferenceLoss(BaseLoss):
     def conditions_on_labels(self):
         return self.difference[0].is_zero_if_normalised
 
+    @property
+    def reads_tables(self):
+        return False
+
     def second_inference_of(self, inference):
         others = (part.second_inference_of(inference) for part in self.difference)
         return next((other for other in others if other is not None), None)
@@ -84,6 +88,7 @@ class LogPartition(ABC):
     site_weighted = False
     difference = None
     conditions_on_labels = False
+    reads_tables = False
     #: Whether the function is 0 for normalised fields.
     is_zero_if_normalised = False
 

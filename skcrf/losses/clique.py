@@ -29,6 +29,10 @@ class CliqueLoss(BaseLoss):
 
     needs = frozenset({"mu"})
 
+    @property
+    def reads_tables(self):
+        return False
+
     def _evaluate(self, inference, graph, theta, y, site_weight):
         beliefs = inference.forward(graph, theta, edges=True)
         value, d_edge_mu = _edge_losses(graph, beliefs.edge_mu, y, self.pointwise)

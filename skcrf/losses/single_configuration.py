@@ -50,6 +50,10 @@ class MaximumMarginal(BaseLoss):
     tasks = frozenset({"sum"})
     is_smooth = False
 
+    @property
+    def reads_tables(self):
+        return False
+
     def _evaluate(self, inference, graph, theta, y, site_weight):
         beliefs = inference.forward(graph, theta)
         x, right, converged = beliefs.mu.argmax(axis=1), y, beliefs.converged

@@ -50,6 +50,10 @@ class UnivariateLoss(BaseLoss):
     needs = frozenset({"mu"})
     site_weighted = True
 
+    @property
+    def reads_tables(self):
+        return False
+
     def _evaluate(self, inference, graph, theta, y, site_weight):
         beliefs = inference.forward(graph, theta)
         labelled = y >= 0

@@ -72,7 +72,7 @@ class BaseModel(ABC):
         """Return the Graph or FactorGraph of a batch that inference and losses see."""
 
     @abstractmethod
-    def potentials(self, params, batch):
+    def potentials(self, params, batch, compact=False):
         """Compute the potentials of a batch.
 
         Parameters
@@ -81,6 +81,9 @@ class BaseModel(ABC):
             Parameters.
         batch : Batch
             Features.
+        compact : bool, default=False
+            Whether tables of the model that are Potts tables may have the shape of such tables, see
+            `Potentials`.
 
         Returns
         -------
@@ -103,7 +106,7 @@ class BaseModel(ABC):
         theta : Potentials
             Result of `potentials`.
         d_theta : Potentials
-            Derivative with respect to theta, which may be overwritten.
+            Derivative with respect to theta, of the shape of theta; may be overwritten.
 
         Returns
         -------
@@ -189,12 +192,20 @@ def multiply(features, coef, out):
         Result.
     """
     if features.dtype == np.float64:
-        np.matmul(features, np.ascontiguousarray(coef.T), out=out)
+        _multiply_rows(features, np.ascontiguousarray(coef.T), out)
     elif features.dtype == np.float32 and len(coef) <= features.shape[1]:
         _multiply_single(np.ascontiguousarray(features), np.ascontiguousarray(coef), out)
     else:
         for rows, block in _blocks(features, np.float64):
-            np.matmul(block, np.ascontiguousarray(coef.T), out=out[rows])
+            _multiply_rows(block, np.ascontiguousarray(coef.T), out[rows])
+
+
+def _multiply_rows(a, b, out):
+    """Compute ``out = a @ b`` so that a row does not depend on the number of rows."""
+    if len(a) == 1:  # BLAS multiplies a vector in another order
+        out[:] = (np.repeat(a, 2, axis=0) @ b)[:1]
+    else:
+        np.matmul(a, b, out=out)
 
 
 def transposed_product(a, b):

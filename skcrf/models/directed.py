@@ -42,7 +42,7 @@ class DirectedModel(PairwiseModel):
     def structure(self, batch):
         return self._factors(batch)[0]
 
-    def potentials(self, params, batch):
+    def potentials(self, params, batch, compact=False):
         factors, given = self._factors(batch)
         return factors, conditionals(batch.graph, factors, self.scores(params, batch), given)
 

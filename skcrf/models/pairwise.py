@@ -7,7 +7,7 @@ import numpy as np
 from scipy import sparse
 
 from skcrf._numerics import empty
-from skcrf.graph import Potentials
+from skcrf.graph import EQUAL, UNEQUAL, Potentials, is_potts
 from skcrf.models._base import BaseModel, SparseColumns, multiply, transposed_product
 
 # Rows to which the intercept is added at a time: short rows are slow one by one.
@@ -64,29 +64,34 @@ class PairwiseModel(BaseModel):
     def structure(self, batch):
         return batch.graph
 
-    def potentials(self, params, batch):
-        return batch.graph, self.scores(params, batch)
+    def potentials(self, params, batch, compact=False):
+        return batch.graph, self.scores(params, batch, compact)
 
-    def scores(self, params, batch):
+    def scores(self, params, batch, compact=False):
         """Compute the pairwise potentials."""
-        shape = batch.graph.n_tables, self.n_classes, self.n_classes
-        tables = np.empty(shape)
+        shape, edge_coef = (self.n_classes, self.n_classes), params["edge_coef"]
+        coef = edge_coef.reshape(len(edge_coef), -1)
+        if compact and self.symmetric == "potts" and self.n_classes > 2:  # with two, ratios are faster
+            shape, coef = (2,), potts_coefficients(edge_coef, self.n_groups)
+        tables = np.empty((batch.graph.n_tables, *shape))
         for group, features in self._groups(batch):
-            edge_coef = params["edge_coef"][features].reshape(-1, self.n_classes**2)
             V = batch.V[group]
-            products = np.empty((len(V), self.n_classes**2))
-            multiply(V, edge_coef.T, products)
-            tables[group] = products.reshape(-1, *shape[1:])
+            products = np.empty((len(V), coef.shape[1]))
+            multiply(V, coef[features].T, products)
+            tables[group] = products.reshape(-1, *shape)
         return Potentials(self._unary(params, batch), tables)
 
     def pull_back(self, params, batch, theta, d_theta):
         _scale_by_weight(batch, d_theta)
-        edge_coef = np.zeros_like(params["edge_coef"])
-        d_tables = d_theta.tables.reshape(len(d_theta.tables), self.n_classes**2)
+        edge_coef, tables = params["edge_coef"], d_theta.tables
+        n_values = int(np.prod(tables.shape[1:]))
+        d_tables, d_coef = tables.reshape(len(tables), n_values), np.zeros((len(edge_coef), n_values))
         for group, features in self._groups(batch):
-            d_coef = transposed_product(batch.V[group], d_tables[group])
-            edge_coef[features] = d_coef.reshape(edge_coef[features].shape)
-        return self._unary_vjp(params, batch, d_theta.unary) | {"edge_coef": edge_coef}
+            d_coef[features] = transposed_product(batch.V[group], d_tables[group])
+        if is_potts(tables):
+            d_coef = potts_coefficients_vjp(d_coef, self.n_classes)
+        d_coef = d_coef.reshape(edge_coef.shape)
+        return self._unary_vjp(params, batch, d_theta.unary) | {"edge_coef": d_coef}
 
     def _unary(self, params, batch):
         """Compute the unary potentials, ``coef . x + intercept``."""
@@ -122,8 +127,8 @@ class IndependentModel(PairwiseModel):
     def structure(self, batch):
         return batch.without_edges.graph
 
-    def potentials(self, params, batch):
-        return super().potentials(params, batch.without_edges)
+    def potentials(self, params, batch, compact=False):
+        return super().potentials(params, batch.without_edges, compact)
 
     def pull_back(self, params, batch, theta, d_theta):
         return super().pull_back(params, batch.without_edges, theta, d_theta)
@@ -137,7 +142,7 @@ def _scale_by_weight(batch, d_theta):
         scales = batch.weight[0], batch.weight[0]
     else:
         unary, tables = batch.weight[batch.graph.node_example], batch.weight[batch.graph.table_example]
-        scales = unary[:, None], tables[:, None, None]
+        scales = unary[:, None], tables.reshape(-1, *[1] * (d_theta.tables.ndim - 1))
     for part, scale in zip(d_theta, scales, strict=True):
         np.multiply(part, scale, out=part)
 
@@ -172,6 +177,19 @@ def tie_potts(edge_coef, n_groups):
         n_tied = max(n_groups * labels.sum(), 1)  # a single class has no unequal pairs
         tied[:, :, labels] = by_group[:, :, labels].sum(axis=(0, 2))[:, None] / n_tied
     return tied.reshape(edge_coef.shape)
+
+
+def potts_coefficients(edge_coef, n_groups):
+    """Return the weights of unequal and of equal pairs of labels, (n, 2), after `tie_potts`."""
+    tied = tie_potts(edge_coef, n_groups)
+    return np.stack([tied[:, 0, 1], tied[:, 0, 0]], axis=1)
+
+
+def potts_coefficients_vjp(d_coef, n_classes):
+    """Divide the derivatives of both weights evenly among the pairs of labels, as `tie_potts` would."""
+    shares = d_coef / [n_classes * (n_classes - 1), n_classes]
+    equal = np.eye(n_classes, dtype=bool)
+    return np.where(equal, shares[:, EQUAL, None, None], shares[:, UNEQUAL, None, None])
 
 
 #: Projections by the value of the parameter `symmetric`.

@@ -11,6 +11,7 @@ from skcrf.training.compatibility import (
     is_smooth,
     missing_epochs,
     missing_marginals,
+    takes_compact,
 )
 from skcrf.training.convergence import warn_inference, warn_interrupted, warn_optimizer
 from skcrf.training.minimise import (
@@ -40,6 +41,7 @@ __all__ = [
     "missing_marginals",
     "run_stages",
     "start_from_estimator",
+    "takes_compact",
     "warn_inference",
     "warn_interrupted",
     "warn_optimizer",

@@ -41,6 +41,11 @@ def inferences_of(loss, inference):
     return [inference] if second is None else [inference, second]
 
 
+def takes_compact(loss, inference):
+    """Return whether a loss and the inferences that it calls take Potts tables as two numbers each."""
+    return not loss.reads_tables and all("potts" in one.layouts for one in inferences_of(loss, inference))
+
+
 def is_smooth(loss, inference, is_linear):
     """Return whether a loss is smooth with an inference.
 

@@ -20,6 +20,7 @@ from skcrf.training.compatibility import (
     check_difference,
     is_smooth,
     not_convex_because,
+    takes_compact,
 )
 
 # Evaluations that an objective remembers, more than a line search takes, and their largest size in bytes.
@@ -60,7 +61,8 @@ class Evaluation(NamedTuple):
         """Return the weighted sum of losses, its gradient by parameter, and whether inference converged."""
         params, inference = self.model.unpack(self.w), self.inference
         with user_index(batch.index):
-            structure, theta = self.model.potentials(params, batch)
+            compact = takes_compact(self.loss, inference)
+            structure, theta = self.model.potentials(params, batch, compact)
             if self.resume:
                 messages = batch.messages.setdefault(self.part, {})
                 inference = _ResumedInference(inference, messages, self.renew)

@@ -1,5 +1,7 @@
 """Messages and mean field on factor graphs, against pairwise graphs and, for marginal MAP, enumeration."""
 
+import gc
+import weakref
 from itertools import combinations
 
 import fields
@@ -17,6 +19,7 @@ from skcrf.graph import (
     as_factors,
     clamp,
     factor_potentials,
+    from_edges,
     from_factors,
     lattice,
     outer,
@@ -25,7 +28,7 @@ from skcrf.graph import (
 from skcrf.inference import BP, INFERENCE, Exact
 from skcrf.inference.trw import spanning_tree_weights
 
-BOTH = {name: cls for name, cls in methods.LEARNING.items() if cls.layouts == {"pairwise", "factor"}}
+BOTH = {name: cls for name, cls in methods.LEARNING.items() if cls.layouts >= {"pairwise", "factor"}}
 MIXED = {name: cls for name, cls in methods.LEARNING.items() if "mixed" in cls.tasks}
 
 
@@ -291,3 +294,12 @@ def test_sum_over_best_states_with_a_hub_is_exact(seed):
     one, other = (method.forward(graph, theta, tau) for method in (BP(max_iter=3), Exact()))
     assert_allclose(one.mu, other.mu, rtol=0, atol=1e-10)
     assert_allclose(one.log_z, other.log_z, rtol=1e-12)
+
+
+def test_graphs_are_released_with_what_is_computed_from_them():
+    factors = as_factors(from_edges(3, np.array([[0, 1], [1, 2], [2, 0]])), 2)
+    BP().forward(factors, Potentials(np.zeros((3, 2)), np.zeros(12)))
+    schedule = weakref.ref(factors.schedule)
+    del factors
+    gc.collect()
+    assert schedule() is None

@@ -130,7 +130,7 @@ def test_claims_have_allowed_values(cls):
     assert cls.exact_on in (None, "forest", "any")
     assert cls.bound in (None, "upper", "lower")
     assert cls.differentiates <= {"mu", "log_z"}
-    assert cls.layouts <= {"pairwise", "factor"}
+    assert cls.layouts <= {"pairwise", "factor", "potts"}
 
 
 @each("cls", INFERENCE)

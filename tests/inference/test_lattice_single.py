@@ -90,3 +90,28 @@ def test_forbidden_labels_in_single_precision(seed):
         assert engines_of(single) <= FAST
         assert (single.mu[off] == 0).all()
         assert_allclose(single.mu, double.mu, rtol=0, atol=1e-5)
+
+
+def weak_lattice(shape, seed):
+    graph, rng = lattice(*shape), np.random.default_rng(seed)
+    tables = 0.3 * rng.normal(size=(graph.n_tables, 3, 3))
+    return graph, Potentials(rng.normal(size=(graph.n_nodes, 3)), tables)
+
+
+def test_resumed_runs_in_single_precision_stop(seed):
+    graph, theta = weak_lattice((20, 20), seed)
+    method = TRW(max_iter=200, tol=1e-5, dtype="float32")
+    cold = method.forward(graph, theta)
+    moved = theta._replace(unary=theta.unary * (1 + 1e-6))
+    resumed = method.forward(graph, moved, start=method.start_of(cold))
+    assert resumed.converged.all()
+    assert (resumed.n_iter <= cold.n_iter).all()
+
+
+def test_runs_do_not_resume_from_messages_of_another_precision(seed):
+    graph, theta = weak_lattice((64, 64), seed)  # as many numbers in both precisions
+    double, single = (TRW(max_iter=200, tol=1e-5, dtype=dtype) for dtype in ("float64", "float32"))
+    start = double.start_of(double.forward(graph, theta))
+    cold, other = single.forward(graph, theta), single.forward(graph, theta, start=start)
+    np.testing.assert_array_equal(other.n_iter, cold.n_iter)
+    np.testing.assert_array_equal(other.mu, cold.mu)

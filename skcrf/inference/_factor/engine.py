@@ -101,9 +101,9 @@ def _states_of_pairs(graph):
 
 
 def _pair_graph(graph):
-    """Convert factors of two nodes to edges; messages keep their numbers."""
+    """Convert factors of two nodes to edges, without their schedule; messages keep their numbers."""
     arrays = {name: array for name, array in graph._asdict().items() if name in Graph._fields}
-    arrays |= {"edges": graph.scope.reshape(-1, 2), "shapes": np.zeros_like(graph.shapes)}
+    arrays |= {"edges": graph.scope.reshape(-1, 2), "shapes": np.zeros_like(graph.shapes), "schedule": None}
     return Graph(**arrays)
 
 
@@ -130,6 +130,7 @@ class FactorPairEngine(Engine):
         graph = _pair_graphs.get(plan.graph)
         if graph is None:
             graph = _pair_graphs.put(plan.graph, _pair_graph(plan.graph))
+        graph = graph._replace(schedule=plan.graph.schedule)
         self.pairs = PairwiseEngine(plan._replace(graph=graph), self._of_pairs(theta))
         self.row_ptr = self.pairs.row_ptr
 

@@ -87,7 +87,7 @@ class LatticeEngine(MessageEngine):
         Number of the `Options` of all these lattices.
     """
 
-    is_plain = False
+    is_plain, takes_potts = False, True
 
     @classmethod
     def options(cls, plan, theta):
@@ -99,8 +99,9 @@ class LatticeEngine(MessageEngine):
             return np.zeros(graph.n_examples, dtype=np.int64)
         alike, weighs_lines, rho = weights_by_line(graph, plan.rho, supported)
         node_range, forbids_label = finite_ranges(theta.unary, graph.node_ptr)
+        table_size = int(np.prod(theta.tables.shape[1:]))
         table_range, forbids_pair = finite_ranges(
-            theta.tables.reshape(len(theta.tables), -1), graph.table_ptr
+            theta.tables.reshape(len(theta.tables), table_size), graph.table_ptr
         )
         # Four more neighbours are four more messages, raised to rho.
         logs = node_range + (5 / rho + 4 * options.has_diagonals) * table_range
@@ -118,12 +119,13 @@ class LatticeEngine(MessageEngine):
         graph, n_labels, options = plan.graph, theta.unary.shape[1], Options.decode(options)
         self.dtype = plan.dtype if options.is_single else np.float64
         self.directions = range(4 if options.has_diagonals else 2)
-        is_ratio = n_labels == 2 and not options.forbids_label and not plan.maximise
+        self.is_potts = theta.tables.shape[1:] != (n_labels, n_labels)
+        is_ratio = n_labels == 2 and not (options.forbids_label or plan.maximise or self.is_potts)
         self.mode = RATIO if is_ratio else MAX if plan.maximise else SUM
         first = first_edges(graph, len(self.directions))
         self.table_of = values_at(first, graph.edge_table, -1)
         self.shared = np.full_like(self.table_of.T, -1) if options.own_tables else self.table_of.T.copy()
-        self.tables_by_lane = options.own_tables or options.weighs_lines
+        self.tables_by_lane = options.own_tables or options.weighs_lines or self.is_potts
         n_values = 1 if is_ratio else n_labels
         tiles = self._new_tiles(n_values, values_at(first, plan.rho, 1.0), options.own_tables)
         if options.weighs_lines:
@@ -132,9 +134,10 @@ class LatticeEngine(MessageEngine):
                 pack_weights(tiles, direction, plan.rho, tiles.lane_rho[direction])
         if self.tables_by_lane:
             for direction in self.directions:
-                logs = self._logs(tiles.tables[direction])
+                flat = tiles.tables[direction].reshape(-1)
+                logs = self._logs(flat)
                 pack_tables(tiles, self.shared[direction], theta.tables, direction, logs)
-                self._exponentiate(logs, tiles.tables[direction])
+                self._exponentiate(logs, flat)
         logs = self._logs(tiles.unary[COLUMNS])
         pack_unary(tiles, theta.unary, logs)
         self._exponentiate(logs, tiles.unary[COLUMNS])
@@ -167,12 +170,13 @@ class LatticeEngine(MessageEngine):
         # Of a message in numbers, and of a line in positions.
         self._longest = int(n_values * lanes.max(initial=0)), int(positions.max(initial=0))
         gaps = positions - 1 if own_tables else np.minimum(positions - 1, 1)
+        table_shape = self.theta.tables.shape[1:]
         start, lane_start, table_start = (
             np.concatenate([np.zeros((1, n_directions), np.int64), np.cumsum(sizes, axis=0)])
             for sizes in (
                 n_tiles * positions * n_values * lanes,
                 n_tiles * lanes,
-                n_tiles * gaps * lanes * n_labels**2,
+                n_tiles * gaps * lanes * table_shape[0] * table_shape[1],
             )
         )
         return Tiles(
@@ -191,11 +195,12 @@ class LatticeEngine(MessageEngine):
             ),
             unary=(self._full(start[-1, ROWS], 1.0), self._full(start[-1, COLUMNS], 0.0)),
             tables=tuple(
-                self._full(table_start[-1, d], 0.0)
+                self._full((table_start[-1, d], 1)[: 1 + self.is_potts], 0.0)
                 if self.tables_by_lane
                 else self._shared_tables(d, rho[:, d])
                 for d in self.directions
             ),
+            table_shape=table_shape,
         )
 
     def _new_effects(self):
@@ -234,7 +239,7 @@ class LatticeEngine(MessageEngine):
         tables = full(self.theta.tables.shape, 0.0)
         for direction, d_inside in zip(self.directions, inside, strict=True):
             if self.tables_by_lane:
-                unpack_tables(tiles, self.shared[direction], d_inside, direction, tables)
+                unpack_tables(tiles, self.shared[direction], d_inside.reshape(-1), direction, tables)
             else:
                 d_tables = d_inside[:, 0] + d_inside[:, 1].transpose(0, 2, 1)
                 has = self.table_of[:, direction] >= 0
@@ -246,13 +251,19 @@ class LatticeEngine(MessageEngine):
         return self._full((self.row_ptr[-1], 1), 1.0)
 
     def step(self, state, active):
-        return self.step_from(copy(state) if self.measure else state, state, active)
+        before = copy(state) if self.measure else state
+        if self._state_of_q is state:
+            self._state_of_q = before
+        return self._sweep_all(before, state, active)
 
     def step_from(self, before, state, active):
-        if before is not state:
-            for example in np.flatnonzero(~active):
-                rows = slice(self.row_ptr[example], self.row_ptr[example + 1])
-                state[rows] = before[rows]
+        for example in np.flatnonzero(~active):
+            rows = slice(self.row_ptr[example], self.row_ptr[example + 1])
+            state[rows] = before[rows]
+        return self._sweep_all(before, state, active)
+
+    def _sweep_all(self, before, state, active):
+        """Sweep all directions of the active examples; returns their changes if `tol` is above 0."""
         flat, new = before[:, 0], state[:, 0]
         if self.effects is None and self._state_of_q is not before:
             update_q(self.tiles, ROWS, flat, active, self.q[ROWS], self.scratch)

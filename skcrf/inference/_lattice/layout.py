@@ -65,7 +65,10 @@ class Tiles(NamedTuple):
     tables : tuple of n_directions ndarrays
         exp(theta / rho) along the lines of each direction: shape (n_examples, 2, n_labels, n_labels) for one
         table per example, second axis 1 transposed; flat arrays (tile, gap, label, label, lane) if they
-        differ from lane to lane, with one gap or as many as there are between positions.
+        differ from lane to lane, with one gap or as many as there are between positions. Potts tables are
+        arrays (size, 1), which hold (tile, gap, unequal and equal, lane).
+    table_shape : tuple
+        (n_labels, n_labels), or (2, 1) for Potts tables.
     """
 
     n_labels: int
@@ -81,6 +84,7 @@ class Tiles(NamedTuple):
     lane_rho: tuple
     unary: tuple
     tables: tuple
+    table_shape: tuple
 
 
 class Scratch(NamedTuple):
@@ -235,8 +239,11 @@ def tables_of(tiles, tables, example, direction):
     height, width = tiles.shapes[example]
     n_tiles, _, _, lanes = dimensions(height, width, direction, tiles.n_values, tiles.lanes)
     start, stop = tiles.table_start[example, direction], tiles.table_start[example + 1, direction]
-    n = tiles.n_labels
-    return tables[start:stop].reshape((n_tiles, (stop - start) // (n_tiles * n * n * lanes), n, n, lanes))
+    rows, columns = tiles.table_shape
+    gaps = (stop - start) // (n_tiles * rows * columns * lanes)
+    if tables.ndim == 2:
+        return tables[start:stop].reshape((n_tiles, gaps, rows, lanes))
+    return tables[start:stop].reshape((n_tiles, gaps, rows, columns, lanes))
 
 
 @kernel
@@ -267,9 +274,6 @@ def transpose(source, out):
                 for x in range(n_values):
                     for lane in range(min(lanes, n_lines - t * lanes)):
                         out[t, s * lanes_across + i, x, lane] = source[s, t * lanes + lane, x, i]
-
-
-# Between arrays of the graph and tiles
 
 
 # Which examples are lattices that the engines support, and with which options. These functions run in every

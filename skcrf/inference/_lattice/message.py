@@ -3,8 +3,8 @@
 Messages are (label, lane): a lane is one of several lines that a sweep crosses side by side, and every inner
 loop runs over contiguous lanes. Messages are probabilities. For two labels one number is enough, the ratio of
 the second to the first; then they have one row. Tables are exp(theta / rho): (target, source) where all edges
-share one, (label, label, lane) where each edge has its own; there `flip` tells that the first label is that
-of the source. Functions and their derivatives stand side by side; adjoints are those of logarithms.
+share one, (label, label, lane) where each edge has its own; `flip` is true if the first label is that of the
+source. Functions and their derivatives stand side by side; adjoints are those of logarithms.
 """
 
 from typing import NamedTuple
@@ -113,6 +113,14 @@ class OwnTables(NamedTuple):
     flip: bool
 
 
+class PottsTables(NamedTuple):
+    """Address of Potts tables by lane, and where the entries of unequal and of equal labels start."""
+
+    place: np.ndarray
+    unequal: int
+    equal: int
+
+
 @vector_kernel
 def fill(out, size, value):
     """Fill memory with a value."""
@@ -202,6 +210,8 @@ def _entry_of_ratio(table, x, z, i, lanes):
     """Load the entry of a table: a number, or a vector from lane i on."""
     if len(table) == 1:
         return number(table.place, 2 * x + z)
+    if len(table) == 3:
+        return load(table.place, (table.equal if x == z else table.unequal) + i)
     return load(table.place, (2 * z + x if table.flip else 2 * x + z) * lanes + i)
 
 
@@ -311,15 +321,7 @@ def update_there(adjoints, at, mode, rho, work, c, out):
 
 
 class Across(NamedTuple):
-    """Arrays of the joint effect of rows on columns, or of columns on rows, of one example.
-
-    Attributes
-    ----------
-    unary : ndarray
-        exp(theta), along the lines of the sweep.
-    q : ndarray
-        exp(theta) times the joint effect, along the other lines.
-    """
+    """exp(theta) along the lines of a sweep, and q along the other lines: exp(theta) times joint effects."""
 
     unary: np.ndarray
     q: np.ndarray

@@ -33,6 +33,8 @@ from skcrf.inference._pairwise.schedule import breadth_first, edge_links
 class MixedLatticeEngine(LatticeEngine):
     """Mixed-product messages on lattices; ``plan.maximise`` is an array."""
 
+    takes_potts = False
+
     def __init__(self, plan, theta, options):
         super().__init__(plan._replace(maximise=True, dtype=np.float64), theta, options)
         self.chosen = plan.maximise

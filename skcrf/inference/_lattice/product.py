@@ -16,6 +16,7 @@ from numba.extending import lower_builtin, type_callable
 
 from skcrf._numerics import kernel, vector_kernel
 from skcrf.inference._lattice.message import MAX, cavity_of, compute_cavities, fill, prepare
+from skcrf.inference._lattice.potts import add_to_potts, maximise_potts, multiply_potts
 from skcrf.inference._lattice.vector import (
     AddressType,
     at_least,
@@ -263,6 +264,8 @@ def _entry(table, x, z, n, half):
     if len(table) == 1:
         return number(table.place, x * n + z)
     lanes = lanes_of(table.place)
+    if len(table) == 3:
+        return load(table.place, (table.equal if x == z else table.unequal) + half * lanes // 2)
     return load(table.place, (z * n + x if table.flip else x * n + z) * lanes + half * lanes // 2)
 
 
@@ -271,6 +274,8 @@ def _multiply(table, n, c, out, total):
     """Multiply the table by c; adds the sum over labels to `total`."""
     if len(table) == 1:
         multiply_numbers(table.place, n, c, out, total)
+    elif len(table) == 3:
+        multiply_potts(table, n, c, out, total)
     else:
         lanes = lanes_of(c)
         row_step, step = (lanes, n * lanes) if table.flip else (n * lanes, lanes)
@@ -313,7 +318,10 @@ def send(table, mode, site, at, rho, work, joint, to):
     compute_cavities(site, at, rho, work, joint)
     fill(work.total, lanes, 0.0)
     if mode == MAX:
-        _maximise(table, n, work.c, work.sums, work.total)
+        if len(table) == 3:
+            maximise_potts(table, n, work.c, work.sums, work.total)
+        else:
+            _maximise(table, n, work.c, work.sums, work.total)
     else:
         _multiply(table, n, work.c, work.sums, work.total)
     _normalise(work, site.f, to)
@@ -370,8 +378,7 @@ def add_lists(n_messages, n, to_first, lists, d_table):
 
 
 @vector_kernel
-def add_to_own(n, lists, there, back, d_table):
-    """Add the products of the messages both ways along edges to the adjoints of their tables."""
+def _add_to_full(n, lists, there, back, d_table):
     lanes, width = lanes_of(d_table), width_of(d_table)
     for x in range(n):
         for half in range(0, lanes, width):
@@ -381,3 +388,13 @@ def add_to_own(n, lists, there, back, d_table):
                 i, j = z * lanes + half, (x * n + z) * lanes + half
                 r = load(d_table, j) + a * load(lists.d_sum, there + i)
                 store(r + b * load(lists.c, back + i), d_table, j)
+
+
+@kernel
+def add_to_own(table, n, lists, there, back, d_table):
+    """Add the products of the messages both ways along edges to the adjoints of their tables."""
+    if len(table) == 3:
+        add_to_potts(table, n, shifted(lists.c, there), shifted(lists.d_sum, there), d_table)
+        add_to_potts(table, n, shifted(lists.c, back), shifted(lists.d_sum, back), d_table)
+    else:
+        _add_to_full(n, lists, there, back, d_table)

@@ -38,6 +38,7 @@ from skcrf.inference._lattice.message import (
     joint_effect,
     work_in,
 )
+from skcrf.inference._lattice.potts import add_pairs, expect_pairs
 from skcrf.inference._lattice.vector import number, shifted, wide_address
 
 # Potentials
@@ -114,15 +115,15 @@ def pack_tables(tiles, shared, tables, direction, out):
     for example in range(len(tiles.shapes)):
         inside = tables_of(tiles, out, example, direction)
         rho = weights_of(tiles, example, direction).by_lane
-        _, n_gaps, n_labels, _, lanes = inside.shape
+        _, n_gaps, rows, columns, lanes = inside.shape
         for line in range(count_lines(tiles, example, direction)):
             for p in range(n_gaps):
                 at = shared[example] if shared[example] >= 0 else edge_at(tiles, example, direction, line, p)
                 if at < 0:
                     continue
                 top = tables[at].max()
-                for x in range(n_labels):
-                    for z in range(n_labels):
+                for x in range(rows):
+                    for z in range(columns):
                         value = (tables[at, x, z] - top) / rho[line]
                         inside[line // lanes, p, x, z, line % lanes] = value
 
@@ -133,14 +134,14 @@ def unpack_tables(tiles, shared, d_inside, direction, d_tables):
     for example in range(len(tiles.shapes)):
         inside = tables_of(tiles, d_inside, example, direction)
         rho = weights_of(tiles, example, direction).by_lane
-        _, n_gaps, n_labels, _, lanes = inside.shape
+        _, n_gaps, rows, columns, lanes = inside.shape
         for line in range(count_lines(tiles, example, direction)):
             for p in range(n_gaps):
                 at = shared[example] if shared[example] >= 0 else edge_at(tiles, example, direction, line, p)
                 if at < 0:
                     continue
-                for x in range(n_labels):
-                    for z in range(n_labels):
+                for x in range(rows):
+                    for z in range(columns):
                         value = inside[line // lanes, p, x, z, line % lanes]
                         d_tables[at, x, z] += value / rho[line]
 
@@ -338,12 +339,19 @@ def _add_by_lane(table, first, second, total, out):
 def _expect_tables(q, f, b, tables, rho, n_labels, lines, slope, width, out):
     n_tiles, positions, _, lanes = q.shape
     first, second, work = np.empty((n_labels, lanes)), np.empty((n_labels, lanes)), np.empty(lanes)
+    pairs = np.empty((4, lanes))
     for t in range(n_tiles):
         rho_t = Weights(rho.common, rho.by_lane[t * lanes : (t + 1) * lanes])
         for p in range(positions - 1):
             table, sums = table_at(tables, t, p, False), table_at(out, t, p, False)
             _scaled_cavities(Site(q[t, p], f[t, p], b[t, p]), rho_t, work, first)
             _scaled_cavities(Site(q[t, p + 1], b[t, p + 1], f[t, p + 1]), rho_t, work, second)
+            if tables.ndim == 4:
+                expect_pairs(table, first, second, pairs)
+                if slope != 0:
+                    set_seam(pairs, t * lanes, seam_line(slope, width, p), 0.0)
+                add_pairs(pairs, sums)
+                continue
             _sums_by_lane(table, first, second, work)
             if slope != 0:  # there is no edge at a seam
                 set_seam(first, t * lanes, seam_line(slope, width, p), 0.0)

@@ -28,6 +28,7 @@ from skcrf.inference._lattice.message import (
     Adjoints,
     Joint,
     OwnTables,
+    PottsTables,
     SharedTable,
     Site,
     cross_tile,
@@ -103,6 +104,10 @@ def _table_between(tables, tile, position, to_first):
     """Find the table between a position and the next, for messages to the first of them or to the second."""
     if tables.ndim == 3:
         return SharedTable(wide_address(tables[0] if to_first else tables[1]))
+    if tables.ndim == 4:
+        n_gaps, lanes = tables.shape[1], tables.shape[3]
+        gap = tile * n_gaps + min(position, n_gaps - 1)
+        return PottsTables(shifted(wide_address(tables), gap * 2 * lanes), 0, lanes)
     _, n_gaps, n_labels, _, lanes = tables.shape
     gap = tile * n_gaps + min(position, n_gaps - 1)
     return OwnTables(shifted(wide_address(tables), gap * n_labels * n_labels * lanes), not to_first)
@@ -110,7 +115,7 @@ def _table_between(tables, tile, position, to_first):
 
 @kernel
 def _joint_at(across, at, row):
-    """Say where the joint effect of a site goes, if there is one."""
+    """Find the addresses for the joint effect of a site, if there is one."""
     if len(across) > 0:
         return Joint(shifted(wide_address(across.unary), at), row)
     return ()
@@ -321,8 +326,9 @@ def _undo_there(tile, site, course, mode, adjoints, d_tables, lists, work, outs,
                         add_lists(n, tile.n_values, False, lists, wide_address(d_tables))
                         n = 0
                 else:
+                    table = _table_between(course.tables, tile.number, p, True)
                     d_table = _adjoint_of(d_tables, course.tables, tile, p)
-                    add_to_own(tile.n_values, lists, n * size, at, d_table)
+                    add_to_own(table, tile.n_values, lists, n * size, at, d_table)
         if p == tile.positions - 1:
             fill(work.sums, size, 0.0)
         update_there(adjoints, at, mode, rho, work, c, shifted(outs.place, p % outs.rows * outs.step))

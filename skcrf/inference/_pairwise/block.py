@@ -10,8 +10,10 @@ from skcrf._numerics import inlined_kernel, kernel, vector_exp, vector_kernel, v
 from skcrf.inference._lattice.vector import WIDTH, address, load, number, put
 from skcrf.inference._lattice.vector import store as store_vector
 from skcrf.inference._lattice.vector import total as total_of
+from skcrf.inference._pairwise.entries import add_to_entry, entry, has_two_entries
 from skcrf.inference._pairwise.hubs import MAX_DIRECT, add_message, hub_cavity, hub_cavity_vjp, remove_message
-from skcrf.inference._pairwise.prefetch import prefetch, prefetch_update
+from skcrf.inference._pairwise.potts import potts_sums
+from skcrf.inference._pairwise.prefetch import prefetch_row, prefetch_update
 from skcrf.inference._pairwise.updates import BLOCK_SIZE, END, EXP_TABLE, FIRST, MESSAGE, NODE, OWN, POSITION
 
 #: Sums of exponentials below this are computed again in the log domain: below 1e-304 exponentials are lost.
@@ -282,12 +284,13 @@ def mark_safe(sums, n_states, n, is_safe):
 
 
 @vector_kernel
-def block_sums(updates, sent, n, kind, exp_tables, cavities, scaled, sums, top):
+def block_sums(updates, sent, n, kind, exp_tables, n_states, cavities, scaled, sums, top):
     """Compute the sums of all messages of a block."""
-    n_states = exp_tables.shape[1]
     subtract_maxima(cavities, n_states, n, top)
     exponentials(cavities, padded_size(n, n_states), scaled)
-    if kind >= 0 and n == BLOCK_SIZE:
+    if has_two_entries(exp_tables):
+        potts_sums(updates, sent, n, exp_tables, n_states, scaled, sums)
+    elif kind >= 0 and n == BLOCK_SIZE:
         _sums_of_one_table(exp_tables, kind, n_states, scaled, sums)
     else:
         _sums_of_tables(updates, sent, n, exp_tables, scaled, sums)
@@ -300,7 +303,8 @@ def log_sum(tables, table, side, power, maximise, cavities, n, at, share, out):
     for x_target in range(n_states):
         best = 0
         for x in range(n_states):
-            theta = tables[table, x_target, x] if side == 0 else tables[table, x, x_target]
+            i, j = (x_target, x) if side == 0 else (x, x_target)
+            theta = entry(tables, table, i, j)
             share[x_target, x] = power * theta + cavities[x * n + at]
             if share[x_target, x] > share[x_target, best]:
                 best = x
@@ -329,10 +333,8 @@ def log_sum_vjp(share, side, power, d_out, n, at, d_cavities, d_tables, table):
         for x in range(len(share)):
             d_value = d_out[x_target * n + at] * share[x_target, x]
             d_cavities[x * n + at] += d_value
-            if side == 0:
-                d_tables[table, x_target, x] += power * d_value
-            else:
-                d_tables[table, x, x_target] += power * d_value
+            i, j = (x_target, x) if side == 0 else (x, x_target)
+            add_to_entry(d_tables, table, i, j, power * d_value)
 
 
 @inlined_kernel
@@ -409,8 +411,8 @@ def restore(hubs, totals, weights, updates, sent, n, before, messages, ahead):
     """
     for at in range(n):
         if ahead != 0 and sent[at] >= BLOCK_SIZE:
-            prefetch(before, updates[sent[at] - BLOCK_SIZE, POSITION])
-            prefetch(messages, updates[sent[at] - BLOCK_SIZE, POSITION])
+            prefetch_row(before, updates[sent[at] - BLOCK_SIZE, POSITION])
+            prefetch_row(messages, updates[sent[at] - BLOCK_SIZE, POSITION])
         position = updates[sent[at], POSITION]
         if hubs is not None:
             hub = hubs.at[position]

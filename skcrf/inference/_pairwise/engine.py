@@ -8,6 +8,7 @@ import numpy as np
 from skcrf.graph import Potentials, score, sum_by_example
 from skcrf.inference._engine import Engine
 from skcrf.inference._pairwise.block import add_products
+from skcrf.inference._pairwise.entries import without_entries
 from skcrf.inference._pairwise.hubs import has_hubs, hubs_of
 from skcrf.inference._pairwise.readout import (
     choose_states,
@@ -90,6 +91,8 @@ class PairwiseAdjoint(NamedTuple):
 
 class PairwiseEngine(MessageEngine):
     """Messages on any pairwise graph; the state holds log-messages by position."""
+
+    takes_potts = True
 
     @classmethod
     def options(cls, plan, theta):
@@ -192,7 +195,7 @@ class ChainEngine(PairwiseEngine):
         weighted = self.weighted_messages(state)
         for order in self.orders:
             x = choose_states(self.graph, self.theta, weighted, order)
-            value = score(self.graph, self.theta, x)
+            value = score(self.graph, without_entries(self.theta), x)
             is_better = (value > self.value)[self.graph.node_example]
             self.best = x if self.best is None else np.where(is_better, x, self.best)
             self.value = np.maximum(value, self.value)

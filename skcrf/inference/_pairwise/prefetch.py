@@ -17,16 +17,16 @@ MIN_BYTES = 2**18
 AHEAD = 8
 
 
-def prefetch(array, row):
+def prefetch_row(array, row):
     """Start to load a row of an array into the cache."""
 
 
-@type_callable(prefetch)
+@type_callable(prefetch_row)
 def _(context):
     return lambda array, row: types.none if isinstance(array, types.Array) else None
 
 
-@lower_builtin(prefetch, types.Array, types.Integer)
+@lower_builtin(prefetch_row, types.Array, types.Integer)
 def _(context, builder, signature, args):
     array = context.make_array(signature.args[0])(context, builder, args[0])
     row = context.cast(builder, args[1], signature.args[1], types.intp)
@@ -43,8 +43,8 @@ def _(context, builder, signature, args):
 def prefetch_update(updates, p, unary, weights, messages):
     """Prefetch the inputs of an update and the message that it replaces; none if there is no such update."""
     if 0 <= p < len(updates):
-        prefetch(unary, updates[p, NODE])
-        prefetch(weights, updates[p, FIRST])
-        prefetch(messages, updates[p, FIRST])
-        prefetch(messages, updates[p, END] - 1)
-        prefetch(messages, updates[p, POSITION])
+        prefetch_row(unary, updates[p, NODE])
+        prefetch_row(weights, updates[p, FIRST])
+        prefetch_row(messages, updates[p, FIRST])
+        prefetch_row(messages, updates[p, END] - 1)
+        prefetch_row(messages, updates[p, POSITION])

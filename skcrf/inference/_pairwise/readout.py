@@ -9,17 +9,20 @@ import numpy as np
 from skcrf._numerics import inlined_kernel, kernel, log_normalise, softmax, vector_kernel
 from skcrf.graph import Potentials
 from skcrf.inference._pairwise.block import SMALL, add_products, exponentials, logarithms
+from skcrf.inference._pairwise.entries import add_to_entry, entry
 from skcrf.inference._pairwise.products import cavities_of, cavities_vjp, node_products, node_products_vjp
 
 
 @kernel
 def _edge_belief(edge_table, tables, rho, cavities, edge, out):
     """Compute the log-marginal of an edge, flattened; `cavities` is of `cavities_of`."""
-    n_states, table = tables.shape[1], edge_table[edge]
+    n_states, table = cavities.shape[1], edge_table[edge]
     for x in range(n_states):
         for z in range(n_states):
             cavity = cavities[2 * edge, x]
-            out[x * n_states + z] = tables[table, x, z] / rho[edge] + cavity + cavities[2 * edge + 1, z]
+            out[x * n_states + z] = (
+                entry(tables, table, x, z) / rho[edge] + cavity + cavities[2 * edge + 1, z]
+            )
     log_normalise(out)
 
 
@@ -52,7 +55,7 @@ def read_edges(graph, theta, rho, messages, log_mu, edge_mu):
                     mass = np.exp(value)
                     if mass > 0:
                         information = value - log_mu[i, x] - log_mu[j, z]
-                        log_z[example] += mass * (theta.tables[table, x, z] - rho[edge] * information)
+                        log_z[example] += mass * (entry(theta.tables, table, x, z) - rho[edge] * information)
                     if len(edge_mu):
                         edge_mu[edge, x, z] = mass
     return log_z
@@ -68,7 +71,7 @@ def read_tables(graph, theta, rho, messages):
         _edge_belief(graph.edge_table, theta.tables, rho, cavities, edge, belief)
         for x in range(n_states):
             for z in range(n_states):
-                tables[graph.edge_table[edge], x, z] += np.exp(belief[x * n_states + z])
+                add_to_entry(tables, graph.edge_table[edge], x, z, np.exp(belief[x * n_states + z]))
     return tables
 
 
@@ -115,12 +118,12 @@ def read_vjp(graph, theta, rho, messages, log_mu, d_mu, d_edge_mu, d_log_z, thro
                     d_belief[at] = 0.0
                     if mass == 0:
                         continue
-                    d_theta.tables[table, x, z] += d_z * mass
+                    add_to_entry(d_theta.tables, table, x, z, d_z * mass)
                     if len(d_edge_mu):
                         d_belief[at] += d_edge_mu[edge, x, z] * mass
                     if through and d_z != 0:
                         information = belief[at] - log_mu[i, x] - log_mu[j, z]
-                        gain = theta.tables[table, x, z] - rho[edge] * (information + 1.0)
+                        gain = entry(theta.tables, table, x, z) - rho[edge] * (information + 1.0)
                         d_belief[at] += d_z * mass * gain
                         d_node[i, x] += d_z * rho[edge] * mass
                         d_node[j, z] += d_z * rho[edge] * mass
@@ -129,7 +132,7 @@ def read_vjp(graph, theta, rho, messages, log_mu, d_mu, d_edge_mu, d_log_z, thro
                 for z in range(n_states):
                     at = x * n_states + z
                     d_joint = d_belief[at] - total * np.exp(belief[at])
-                    d_theta.tables[table, x, z] += d_joint / rho[edge]
+                    add_to_entry(d_theta.tables, table, x, z, d_joint / rho[edge])
                     d_cavities[2 * edge, x] += d_joint
                     d_cavities[2 * edge + 1, z] += d_joint
     if uses_edges:
@@ -163,7 +166,7 @@ def _log_total(tables, table, cavities, edge, joint):
     n_states = cavities.shape[1]
     for x in range(n_states):
         for z in range(n_states):
-            value = tables[table, x, z] + cavities[2 * edge, x]
+            value = entry(tables, table, x, z) + cavities[2 * edge, x]
             joint[x * n_states + z] = value + cavities[2 * edge + 1, z]
     return softmax(joint)
 
@@ -188,14 +191,14 @@ def read_forest(schedule, graph, theta, table_max, messages):
         for x in range(n_states):
             inner = 0.0
             for z in range(n_states):
-                inner += exp_tables[exp_table, x, z] * ends[2 * edge + 1, z]
+                inner += entry(exp_tables, exp_table, x, z) * ends[2 * edge + 1, z]
             total += ends[2 * edge, x] * inner
         edge_totals[edge] = total
         if total > SMALL:
             for x in range(n_states):
                 share = ends[2 * edge, x] / total
                 for z in range(n_states):
-                    products[exp_table, x, z] += share * ends[2 * edge + 1, z]
+                    add_to_entry(products, exp_table, x, z, share * ends[2 * edge + 1, z])
     add_products(graph, schedule, rho, products, tables)
     is_safe = edge_totals > SMALL
     logarithms(node_totals, len(node_totals))
@@ -213,7 +216,7 @@ def read_forest(schedule, graph, theta, table_max, messages):
                 log_edge = _log_total(theta.tables, table, cavities, edge, joint)
                 for x in range(n_states):
                     for z in range(n_states):
-                        tables[table, x, z] += joint[x * n_states + z]
+                        add_to_entry(tables, table, x, z, joint[x * n_states + z])
             log_z[example] += log_edge - log_nodes[graph.edges[edge, 0]] - log_nodes[graph.edges[edge, 1]]
     return log_z, tables
 
@@ -222,8 +225,8 @@ def read_forest(schedule, graph, theta, table_max, messages):
 def _table_entry(theta, table, side, x_target, x_source):
     """Look up theta of a pair; the target of a message is the first (side 0) or second end."""
     if side == 0:
-        return theta.tables[table, x_target, x_source]
-    return theta.tables[table, x_source, x_target]
+        return entry(theta.tables, table, x_target, x_source)
+    return entry(theta.tables, table, x_source, x_target)
 
 
 @kernel
@@ -328,7 +331,7 @@ def read_dual_vjp(graph, theta, rho, messages, inward, d_log_z, d_messages, d_th
             direct[towards, x] = -(d_z * rho[edge])
             for z in range(n_states):
                 i, j = (x, z) if side == 0 else (z, x)
-                d_theta.tables[table, i, j] += d_z * best[z]
+                add_to_entry(d_theta.tables, table, i, j, d_z * best[z])
                 d_cavities[towards ^ 1, z] = best[z] * (d_z * rho[edge])
         for node in range(graph.node_ptr[example], graph.node_ptr[example + 1]):
             softmax(products[node])

@@ -25,6 +25,7 @@ from skcrf.inference._pairwise.block import (
     sums_of_one_table_vjp,
     sums_of_table_vjp,
 )
+from skcrf.inference._pairwise.entries import has_two_entries
 from skcrf.inference._pairwise.hubs import (
     add_message,
     remove_message,
@@ -32,6 +33,7 @@ from skcrf.inference._pairwise.hubs import (
     spread_adjoints,
     total_messages,
 )
+from skcrf.inference._pairwise.potts import potts_sums_vjp
 from skcrf.inference._pairwise.prefetch import AHEAD, MIN_BYTES
 from skcrf.inference._pairwise.updates import BLOCK_SIZE, EXP_TABLE, MESSAGE, POSITION, TABLE
 
@@ -96,7 +98,7 @@ def sweep(schedule, graph, theta, hubs, damping, maximise, measure, messages, ac
             continue
         gather(updates, sent, n, unary, weights, messages, hubs, totals, cavities, ahead)
         if not maximise:
-            block_sums(updates, sent, n, block_table[block], exp_tables, cavities, scaled, new, top)
+            block_sums(updates, sent, n, block_table[block], exp_tables, n_states, cavities, scaled, new, top)
             mark_safe(new, n_states, n, is_safe)
             logarithms(new, padded_size(n, n_states))
         for at in range(n):
@@ -154,7 +156,7 @@ def sweep_vjp(schedule, graph, theta, hubs, damping, before, messages, active, d
         kind = block_table[block]
         restore(hubs, totals, weights, updates, sent, n, before, messages, ahead)
         gather(updates, sent, n, unary, weights, messages, hubs, totals, cavities, ahead)
-        block_sums(updates, sent, n, kind, exp_tables, cavities, scaled, sums, top)
+        block_sums(updates, sent, n, kind, exp_tables, n_states, cavities, scaled, sums, top)
         all_safe = mark_safe(sums, n_states, n, is_safe)
         for at in range(n):
             p = sent[at]
@@ -173,18 +175,23 @@ def sweep_vjp(schedule, graph, theta, hubs, damping, before, messages, active, d
                 if hub >= 0:
                     shift_adjoint(d_totals, hub, -weights[position], d_messages, position)
         maxima_vjp(sums, is_safe, n_states, n, 1.0 - damping, top, best, d_sums)
-        if all_safe and kind >= 0:
+        is_potts = has_two_entries(exp_tables)
+        if is_potts:
+            potts_sums_vjp(
+                updates, sent, n, is_safe, exp_tables, n_states, scaled, d_sums, d_cavities, products
+            )
+        elif all_safe and kind >= 0:
             sums_of_one_table_vjp(exp_tables, kind, n_states, scaled, d_sums, d_cavities, products)
-        else:
+        if not all_safe or (kind < 0 and not is_potts):
             for at in range(n):
                 p = sent[at]
                 side = updates[p, MESSAGE] & 1
-                if is_safe[at]:
+                if is_safe[at] and not is_potts:
                     exp_table = updates[p, EXP_TABLE]
                     sums_of_table_vjp(
                         exp_tables, exp_table, side, n_states, n, at, scaled, d_sums, d_cavities, products
                     )
-                else:
+                elif not is_safe[at]:
                     power, table = 1.0 / weights[updates[p, POSITION]], updates[p, TABLE]
                     log_sum_vjp(shares[at], side, power, d_sums, n, at, d_cavities, d_tables, table)
         gather_vjp(updates, sent, n, weights, hubs, d_totals, d_cavities, d_messages, d_unary, ahead)

@@ -3,25 +3,8 @@
 import numpy as np
 
 from skcrf._numerics import kernel, reduction_kernel, vector_kernel, vector_log
-from skcrf.inference._lattice.sequential_message import (
-    RATIO,
-    STRIDE,
-    add_to_incoming,
-    beliefs,
-    cavities,
-    entry,
-    entry_of_lane,
-    multiply,
-)
-from skcrf.inference._lattice.sequential_sweep import (
-    clear_outside,
-    field_of,
-    first_and_last,
-    sites_of,
-    table_at,
-    work_in,
-)
-from skcrf.inference._lattice.strips import (
+from skcrf.inference._lattice.vector import LANES, WIDTH, address, at_least, load, put, store, zeros_like
+from skcrf.inference._sequential.layout import (
     DOWN,
     RIGHT,
     RISING,
@@ -32,7 +15,24 @@ from skcrf.inference._lattice.strips import (
     position_of,
     rows_and_columns,
 )
-from skcrf.inference._lattice.vector import LANES, WIDTH, address, at_least, load, put, store, zeros_like
+from skcrf.inference._sequential.message import (
+    RATIO,
+    STRIDE,
+    add_to_incoming,
+    beliefs,
+    cavities,
+    entry,
+    entry_of_lane,
+    multiply,
+)
+from skcrf.inference._sequential.sweep import (
+    clear_outside,
+    field_of,
+    first_and_last,
+    sites_of,
+    table_at,
+    work_in,
+)
 
 
 @kernel

@@ -5,7 +5,16 @@ from typing import NamedTuple
 import numpy as np
 
 from skcrf._numerics import kernel
-from skcrf.inference._lattice.sequential_message import (
+from skcrf.inference._lattice.vector import LANES, WIDTH, address, put
+from skcrf.inference._sequential.layout import (
+    Shape,
+    copy_side,
+    fold_sides,
+    lanes_between,
+    position_of,
+    shape_of,
+)
+from skcrf.inference._sequential.message import (
     RATIO,
     STRIDE,
     Kept,
@@ -23,15 +32,6 @@ from skcrf.inference._lattice.sequential_message import (
     send_vjp,
     transposed,
 )
-from skcrf.inference._lattice.strips import (
-    Shape,
-    copy_side,
-    fold_sides,
-    lanes_between,
-    position_of,
-    shape_of,
-)
-from skcrf.inference._lattice.vector import LANES, WIDTH, address, put
 
 # Positions whose cavities and adjoints are kept, until their products are added to adjoints of shared tables.
 _KEPT = 8

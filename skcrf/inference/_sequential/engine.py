@@ -6,7 +6,7 @@ import numpy as np
 
 from skcrf._numerics import copy, full
 from skcrf.graph import Potentials, sum_by_example
-from skcrf.inference._lattice.engine import (
+from skcrf.inference._lattice.layout import (
     Options,
     finite_ranges,
     first_edges,
@@ -14,17 +14,10 @@ from skcrf.inference._lattice.engine import (
     values_at,
 )
 from skcrf.inference._lattice.readout import exponentiate
-from skcrf.inference._lattice.sequential_message import MAX, RATIO, SUM
-from skcrf.inference._lattice.sequential_readout import (
-    choose_states,
-    marginals,
-    marginals_vjp,
-    message_changes,
-    read_bound,
-    score_of,
-)
-from skcrf.inference._lattice.sequential_sweep import sweep, sweep_vjp
-from skcrf.inference._lattice.strips import (
+from skcrf.inference._lattice.vector import LANES
+from skcrf.inference._pairwise.engine import ROUNDING, MessageEngine, magnitudes
+from skcrf.inference._pairwise.readout import read_tables
+from skcrf.inference._sequential.layout import (
     Strips,
     copy_messages,
     copy_nodes,
@@ -33,9 +26,16 @@ from skcrf.inference._lattice.strips import (
     shape_of,
     unpack_tables,
 )
-from skcrf.inference._lattice.vector import LANES
-from skcrf.inference._pairwise.engine import ROUNDING, MessageEngine, magnitudes
-from skcrf.inference._pairwise.readout import read_tables
+from skcrf.inference._sequential.message import MAX, RATIO, SUM
+from skcrf.inference._sequential.readout import (
+    choose_states,
+    marginals,
+    marginals_vjp,
+    message_changes,
+    read_bound,
+    score_of,
+)
+from skcrf.inference._sequential.sweep import sweep, sweep_vjp
 
 # The range of logarithms whose exponentials are safe products of doubles, with a margin.
 _RANGE = 600.0

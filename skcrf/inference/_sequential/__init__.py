@@ -1,0 +1,1 @@
+"""Sequential TRW on lattices, in strips of rows."""
