@@ -166,19 +166,19 @@ def prepare(f, b, at, rho, work):
 
 @kernel
 def cavity_of(q, f, b, common, powers, i):
-    """Compute a cavity, (f b)^rho / f, by which `f` times a factor becomes a joint effect, and 1 / f."""
+    """Compute a cavity, the joint effect (f b)^rho of both messages, and 1 / f."""
     if common == 1.0:
-        return q * f, b, inverse(f)
+        return q * f, f * b, inverse(f)
     if common == 0.5:
         root = inverse_sqrt(f * b)
-        return q * (f * root), b * root, b * root * root
-    return q * load(powers, i) * inverse(b), load(powers, i) * inverse(f), inverse(f)
+        return q * (f * root), (f * b) * root, b * root * root
+    return q * load(powers, i) * inverse(b), load(powers, i), inverse(f)
 
 
 @kernel
-def _put_joint(joint, f, share, i):
+def _put_joint(joint, effect, i):
     if len(joint) > 0:
-        store(load(joint.factor, i) * f * share, joint.out, i)
+        store(load(joint.factor, i) * effect, joint.out, i)
 
 
 @vector_kernel
@@ -187,8 +187,8 @@ def joint_effect(f, b, at, rho, work, joint):
     prepare(f, b, at, rho, work)
     for i in range(0, work.size, width_of(f)):
         message = load(f, at + i)
-        _, share, _ = cavity_of(message, message, load(b, at + i), rho.common, work.powers, i)
-        _put_joint(joint, message, share, i)
+        _, effect, _ = cavity_of(message, message, load(b, at + i), rho.common, work.powers, i)
+        _put_joint(joint, effect, i)
 
 
 @vector_kernel
@@ -197,9 +197,9 @@ def compute_cavities(site, at, rho, work, joint):
     prepare(site.f, site.b, at, rho, work)
     for i in range(0, work.size, width_of(work.c)):
         q, f, b = load(site.q, at + i), load(site.f, at + i), load(site.b, at + i)
-        c, share, _ = cavity_of(q, f, b, rho.common, work.powers, i)
+        c, effect, _ = cavity_of(q, f, b, rho.common, work.powers, i)
         store(c, work.c, i)
-        _put_joint(joint, f, share, i)
+        _put_joint(joint, effect, i)
 
 
 # Two labels: the ratio of a message is (t10 + t11 c) / (t00 + t01 c), with c that of the cavity.
@@ -222,8 +222,8 @@ def send_ratio(table, site, at, rho, work, joint, to):
     prepare(site.f, site.b, at, rho, work)
     for i in range(0, lanes, width_of(work.c)):
         q, f, b = load(site.q, at + i), load(site.f, at + i), load(site.b, at + i)
-        c, share, _ = cavity_of(q, f, b, rho.common, work.powers, i)
-        _put_joint(joint, f, share, i)
+        c, effect, _ = cavity_of(q, f, b, rho.common, work.powers, i)
+        _put_joint(joint, effect, i)
         top = _entry_of_ratio(table, 1, 0, i, lanes) + _entry_of_ratio(table, 1, 1, i, lanes) * c
         bottom = _entry_of_ratio(table, 0, 0, i, lanes) + _entry_of_ratio(table, 0, 1, i, lanes) * c
         store(top / bottom, site.f, to + i)
