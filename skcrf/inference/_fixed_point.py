@@ -72,26 +72,16 @@ class Tape:
         # A step uses scratch memory of the engine, and several threads may differentiate the same beliefs.
         self.lock = Lock()
 
-    def record(self, state, active):
-        """Record the state before a step, and the examples that take it."""
+    def record(self, state, active, *, keep=False):
+        """Record the state before a step, and the examples that take it; copy it unless it is kept."""
         if self.stores_next:
-            self.states.append(copy(state))
+            self.states.append(state if keep else copy(state))
         self.actives.append(active.copy())
 
     @property
     def stores_next(self):
         """Whether the state before the next step will be stored."""
         return len(self.actives) % self.stride == 0
-
-    def advance(self, step_from, state, active):
-        """Record and do a step; returns the new state, in memory of its own if the old one is stored."""
-        if not self.stores_next:
-            self.actives.append(active.copy())
-            return state, self.step(state, active)
-        self.states.append(state)
-        self.actives.append(active.copy())
-        new = empty(state.shape, state.dtype)
-        return new, step_from(state, new, active)
 
     def reversed(self, after):
         """Go back from the last state.
@@ -164,8 +154,10 @@ def iterate(step, state, n_examples, *, max_iter, tol, tape, resumed=False, step
     record = Tape(step, state.nbytes, max_iter, max_bytes) if tape else None
     goal, converged = np.full(n_examples, tol), np.full(n_examples, tol == 0)
     for n in range(max_iter):
-        if tape and step_from is not None:
-            state, change = record.advance(step_from, state, active)
+        if tape and step_from is not None and record.stores_next:
+            record.record(state, active, keep=True)
+            before, state = state, empty(state.shape, state.dtype)
+            change = step_from(before, state, active)
         else:
             if tape:
                 record.record(state, active)

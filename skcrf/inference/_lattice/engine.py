@@ -163,9 +163,7 @@ class LatticeEngine(MessageEngine):
         """Make tiles; all but tables that edges share still has to be filled in."""
         graph, n_labels, n_directions = self.graph, self.theta.unary.shape[1], len(self.directions)
         n_lanes = LANES * 8 // np.dtype(self.dtype).itemsize
-        shapes = [
-            [dimensions(*shape, d, n_values, n_lanes) for d in self.directions] for shape in graph.shapes
-        ]
+        shapes = [dimensions(*shape, d, n_values, n_lanes) for shape in graph.shapes for d in self.directions]
         n_tiles, positions, _, lanes = np.moveaxis(np.array(shapes).reshape(-1, n_directions, 4), 2, 0)
         # Of a message in numbers, and of a line in positions.
         self._longest = int(n_values * lanes.max(initial=0)), int(positions.max(initial=0))
