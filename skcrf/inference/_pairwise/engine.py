@@ -108,10 +108,14 @@ class PairwiseEngine(MessageEngine):
     def initial_state(self):
         return np.zeros((2 * self.graph.n_edges, self.theta.unary.shape[1]), dtype=self.dtype)
 
+    # Kernels subtract infinities and look for nan, about which NumPy warns where they are not compiled.
+
+    @np.errstate(invalid="ignore")
     def step(self, state, active):
         settings = self.hubs, self.damping, self.maximise, self.measure
         return sweep(self.schedule, self.graph, self.theta, *settings, state, active)
 
+    @np.errstate(invalid="ignore")
     def step_vjp(self, adjoint, before, after, active, d_state):
         settings, states = (self.hubs, self.damping), (before, after.copy(), active, d_state)
         sweep_vjp(self.schedule, self.graph, self.theta, *settings, *states, adjoint)
