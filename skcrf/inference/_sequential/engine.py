@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 from skcrf._numerics import copy, full
-from skcrf.graph import Potentials, sum_by_example
+from skcrf.graph import Potentials, score, sum_by_example
 from skcrf.inference._lattice.layout import (
     Options,
     finite_ranges,
@@ -154,6 +154,8 @@ class SequentialLatticeEngine(MessageEngine):
         return np.where(is_optimal, 0.0, changes)
 
     def decode(self, state):
+        # The score that beliefs report is summed in another order, which may put it above the bound.
+        self.bound = np.maximum(self.bound, score(self.graph, self.theta, self.best))
         return self.best
 
     def _update_best(self, state):
