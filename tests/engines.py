@@ -118,13 +118,23 @@ def tape_strides(monkeypatch):
     return strides
 
 
-def record_tape(step, state, n_iter, *, max_bytes):
-    """Iterate on a state of one example, in place; return the tape."""
-    tape = _fixed_point.Tape(step, state.nbytes, n_iter, max_bytes)
-    for _ in range(n_iter):
-        tape.record(state, np.array([True]))
-        step(state, None)
-    return tape
+class CountingEngine:
+    """An engine that adds 1 in every step, and lists the states before."""
+
+    recorded_step = _engine.Engine.recorded_step
+
+    def __init__(self):
+        self.done = []
+
+    def step(self, state, active):
+        self.done.append(state.item())
+        state += 1.0
+
+
+def record_tape(engine, n_iter, *, max_bytes):
+    """Iterate on a state of one number, from 0 on; return the tape."""
+    settings = {"max_iter": n_iter, "tol": 0.0, "tape": max_bytes}
+    return _fixed_point.iterate(engine, np.zeros((1, 1)), 1, **settings).tape
 
 
 # Comparisons

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from skcrf._numerics import kernel_array
+from skcrf._numerics import copy, kernel_array
 from skcrf.graph import (
     FactorGraph,
     Graph,
@@ -111,13 +111,20 @@ class Engine(ABC):
     def step(self, state, active):
         """Iterate once in place; return the change of each example if `tol` is above 0."""
 
-    def step_from(self, before, state, active):
-        """Iterate once from one array to another, which may hold anything."""
-        np.copyto(state, before)
-        return self.step(state, active)
+    def recorded_step(self, state, active):
+        """Iterate once; return the new state, the changes as `step` does, and a record for `step_vjp`.
+
+        By default, a record is the states before and after.
+        """
+        after = copy(state)
+        return after, self.step(after, active), (state, after)
+
+    def record_at(self, state):
+        """Make the record of a step at a fixed point."""
+        return state, state
 
     @abstractmethod
-    def step_vjp(self, adjoint, before, after, active, d_state):
+    def step_vjp(self, adjoint, record, active, d_state):
         """Pull `d_state` back through one iteration in place, adding to `adjoint`."""
 
     @abstractmethod
@@ -309,14 +316,13 @@ def _infer_one(engine, plan, theta, edges, tape, start):
     """Iterate with one engine."""
     resumed = start is not None and start.fits(engine)
     trace = iterate(
-        engine.step,
+        engine,
         start.state.astype(engine.dtype) if resumed else engine.initial_state(),
         plan.graph.n_examples,
         max_iter=plan.max_iter,
         tol=plan.tol,
         tape=False if plan.maximise else tape or plan.tape,
         resumed=resumed,
-        step_from=engine.step_from,
     )
     # A run that resumes near the fixed point takes few steps, but its adjoint takes as many as ever.
     max_terms = 10 * (np.full_like(trace.n_iter, plan.max_iter) if resumed else trace.n_iter)
@@ -406,8 +412,7 @@ def _pull_back_one(beliefs, d_mu, d_edge_mu, d_log_z, exact):
     adjoint, through = engine.new_adjoint(), trace.tape is not None
     given = d_mu, d_edge_mu, d_log_z
     d_state, d_direct = engine.beliefs_vjp(adjoint, trace.state, beliefs.mu, *given, through)
-    step_vjp = partial(engine.step_vjp, adjoint)
-    reverse(step_vjp, trace, d_state, engine.row_ptr, tol=plan.tol, max_terms=max_terms)
+    reverse(engine, adjoint, trace, d_state, tol=plan.tol, max_terms=max_terms)
     d_theta = engine.to_potentials(adjoint)
     if d_direct is None:
         return d_theta

@@ -1,7 +1,8 @@
 """Fixed-point iterations, and derivatives through them.
 
-A `step` advances the state of the active examples in place, and a `step_vjp` pulls the adjoint of the state
-back through one such step. Every example stops on its own, so that its result does not depend on the batch.
+The step of an engine advances the state of the active examples in place, and its `step_vjp` pulls the adjoint
+of the state back through one such step. Every example stops on its own, so that its result does not depend on
+the batch.
 """
 
 import math
@@ -12,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from sklearn.utils._param_validation import Interval
 
-from skcrf._numerics import copy, empty, max_abs_by_part
+from skcrf._numerics import copy, max_abs_by_part
 
 #: Constraints on the parameters of all methods that iterate.
 ITERATION = {
@@ -38,7 +39,7 @@ class Trace(NamedTuple):
     n_iter, converged : ndarray of shape (n_examples,)
         Number of steps, and whether they reached `tol`.
     tape : Tape or None
-        The states before each step.
+        The records of all steps.
     """
 
     state: np.ndarray
@@ -48,15 +49,15 @@ class Trace(NamedTuple):
 
 
 class Tape:
-    """The states before the steps of an iteration.
+    """The records of the steps of an iteration, from which their derivatives are computed.
 
-    If all of them take too much memory, the tape stores one in every few and repeats the steps in between
-    when they are needed: one more iteration in time, the square root in memory.
+    If all of them take too much memory, the tape stores the state before one in every few steps and repeats
+    these steps when their records are needed: one more iteration in time, the square root in memory.
 
     Parameters
     ----------
-    step : callable
-        The step, as for `iterate`.
+    engine : Engine
+        The engine that takes the steps.
     size : int
         Bytes per state.
     max_iter : int
@@ -65,51 +66,45 @@ class Tape:
         Maximum number of bytes of all states.
     """
 
-    def __init__(self, step, size, max_iter, max_bytes):
-        self.step = step
+    def __init__(self, engine, size, max_iter, max_bytes):
+        self.engine = engine
         self.stride = 1 if max_iter * size <= max_bytes else math.isqrt(max_iter - 1) + 1
-        self.states, self.actives = [], []
+        self.states, self.records, self.actives = [], [], []
         # A step uses scratch memory of the engine, and several threads may differentiate the same beliefs.
         self.lock = Lock()
 
-    def record(self, state, active, *, keep=False):
-        """Record the state before a step, and the examples that take it; copy it unless it is kept."""
-        if self.stores_next:
-            self.states.append(state if keep else copy(state))
+    def add(self, record, active):
+        """Add the record of a step, if all of them are kept."""
+        self.records.append(record)
         self.actives.append(active.copy())
 
-    @property
-    def stores_next(self):
-        """Whether the state before the next step will be stored."""
-        return len(self.actives) % self.stride == 0
+    def add_gap(self, state, active):
+        """Add a step without a record, before it is taken."""
+        if len(self.actives) % self.stride == 0:
+            self.states.append(copy(state))
+        self.actives.append(active.copy())
 
-    def reversed(self, after):
-        """Go back from the last state.
-
-        Parameters
-        ----------
-        after : ndarray
-            The last state.
+    def reversed(self):
+        """Go back from the last step.
 
         Yields
         ------
-        before, after : ndarray
-            The states around a step, last step first.
+        record : object
+            What the engine recorded of a step.
         active : ndarray of shape (n_examples,)
             The examples that took it.
         """
+        if self.stride == 1:
+            yield from zip(reversed(self.records), reversed(self.actives), strict=True)
         for n in range(len(self.states) - 1, -1, -1):
             actives = self.actives[n * self.stride : (n + 1) * self.stride]
-            states = [self.states[n]]
-            for active in actives[:-1]:
-                state = copy(states[-1])
-                with self.lock:
-                    self.step(state, active)
-                states.append(state)
-            for active in reversed(actives):
-                before = states.pop()
-                yield before, after, active
-                after = before
+            state, records = copy(self.states[n]), []
+            with self.lock:
+                for active in actives:
+                    state, _, record = self.engine.recorded_step(state, active)
+                    records.append(record)
+            while records:
+                yield records.pop(), actives.pop()
 
 
 def may_resume(tol):
@@ -117,14 +112,13 @@ def may_resume(tol):
     return 0 < tol <= _MAX_RESUMED_TOL
 
 
-def iterate(step, state, n_examples, *, max_iter, tol, tape, resumed=False, step_from=None):
-    """Repeat a step.
+def iterate(engine, state, n_examples, *, max_iter, tol, tape, resumed=False):
+    """Repeat the step of an engine.
 
     Parameters
     ----------
-    step : callable
-        ``step(state, active)`` advances the rows of the active examples in place and returns the
-        change of each example, ndarray of shape (n_examples,).
+    engine : Engine
+        The engine.
     state : ndarray of shape (n_rows, n_states)
         Where to start; changed in place.
     n_examples : int
@@ -139,9 +133,6 @@ def iterate(step, state, n_examples, *, max_iter, tol, tape, resumed=False, step
     resumed : bool, default=False
         Whether the start is the result of a similar problem. Stopping at `tol` would leave it almost
         unchanged and hide small steps from an optimizer, so that a smaller tolerance is used.
-    step_from : callable, default=None
-        ``step_from(before, state, active)`` does a step from one array to another, so that a tape needs no
-        copies.
 
     Returns
     -------
@@ -151,17 +142,16 @@ def iterate(step, state, n_examples, *, max_iter, tol, tape, resumed=False, step
     active = np.ones(n_examples, dtype=bool)
     n_iter = np.zeros(n_examples, dtype=np.int64)
     max_bytes = np.inf if tape is True else tape
-    record = Tape(step, state.nbytes, max_iter, max_bytes) if tape else None
+    kept = Tape(engine, state.nbytes, max_iter, max_bytes) if tape else None
     goal, converged = np.full(n_examples, tol), np.full(n_examples, tol == 0)
     for n in range(max_iter):
-        if tape and step_from is not None and record.stores_next:
-            record.record(state, active, keep=True)
-            before, state = state, empty(state.shape, state.dtype)
-            change = step_from(before, state, active)
+        if tape and kept.stride == 1:
+            state, change, record = engine.recorded_step(state, active)
+            kept.add(record, active)
         else:
             if tape:
-                record.record(state, active)
-            change = step(state, active)
+                kept.add_gap(state, active)
+            change = engine.step(state, active)
         n_iter += active
         if tol > 0:
             if resumed and n == 0:
@@ -171,23 +161,22 @@ def iterate(step, state, n_examples, *, max_iter, tol, tape, resumed=False, step
             active &= change > goal
             if not active.any():
                 break
-    return Trace(state, n_iter, converged, record)
+    return Trace(state, n_iter, converged, kept)
 
 
-def reverse(step_vjp, trace, d_state, row_ptr, *, tol, max_terms):
+def reverse(engine, adjoint, trace, d_state, *, tol, max_terms):
     """Pull the adjoint of the last state back through the iteration.
 
     Parameters
     ----------
-    step_vjp : callable
-        ``step_vjp(before, after, active, d_state)`` replaces `d_state`, the adjoint after a step, by the one
-        before it, and adds derivatives with respect to theta elsewhere.
+    engine : Engine
+        The engine.
+    adjoint : object
+        Adjoint of the potentials, in the layout of the engine; changed in place.
     trace : Trace
         The iteration.
     d_state : ndarray of shape (n_rows, n_states)
         Adjoint of the last state; changed in place.
-    row_ptr : ndarray of shape (n_examples + 1,)
-        Where the rows of each example start.
     tol : float
         The tolerance of the iteration.
     max_terms : ndarray of shape (n_examples,)
@@ -195,17 +184,17 @@ def reverse(step_vjp, trace, d_state, row_ptr, *, tol, max_terms):
     """
     if trace.tape is not None:
         # Exactly the steps that were recorded, D13 section 7.
-        for before, after, active in trace.tape.reversed(trace.state):
-            step_vjp(before, after, active, d_state)
+        for record, active in trace.tape.reversed():
+            engine.step_vjp(adjoint, record, active, d_state)
     elif tol == 0:
         raise RuntimeError(
             "forward must record a tape for backward with tol=0, got none. Use forward(tape=True)."
         )
     else:
-        _reverse_fixed_point(step_vjp, trace, d_state, row_ptr, tol, max_terms)
+        _reverse_fixed_point(engine, adjoint, trace, d_state, tol, max_terms)
 
 
-def _reverse_fixed_point(step_vjp, trace, d_state, row_ptr, tol, max_terms):
+def _reverse_fixed_point(engine, adjoint, trace, d_state, tol, max_terms):
     """Sum the adjoints of all earlier steps at the fixed point; needs no tape.
 
     At a fixed point every earlier step would have started from the same state, so that the adjoints form a
@@ -213,12 +202,14 @@ def _reverse_fixed_point(step_vjp, trace, d_state, row_ptr, tol, max_terms):
     where its terms are relatively small. If the iteration did not converge there is no such series, and the
     derivative is that of the last readout alone.
     """
-    first = max_abs_by_part(d_state, row_ptr)
+    first = max_abs_by_part(d_state, engine.row_ptr)
     active = trace.converged & (first > 0)
-    n_terms = 0
+    if not active.any():
+        return
+    record, n_terms = engine.record_at(trace.state), 0
     while active.any():
-        step_vjp(trace.state, trace.state, active, d_state)
+        engine.step_vjp(adjoint, record, active, d_state)
         n_terms += 1
-        size = max_abs_by_part(d_state, row_ptr)
+        size = max_abs_by_part(d_state, engine.row_ptr)
         # An iteration may stop at a point that does not attract; then the series diverges.
         active &= (size > tol * first) & (size < _DIVERGED * first) & (n_terms < max_terms)

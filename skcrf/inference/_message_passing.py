@@ -57,7 +57,7 @@ class EdgelessEngine(PairwiseEngine):
     def step(self, state, active):
         return np.zeros(len(active))
 
-    def step_vjp(self, adjoint, before, after, active, d_state):
+    def step_vjp(self, adjoint, record, active, d_state):
         pass
 
     def new_adjoint(self):
@@ -205,7 +205,7 @@ class MessagePassing(BaseInference):
                     factors, part_theta = as_factor_problem(part.graph, part_theta)
                     part = part._replace(graph=factors)
                 run = engine(part, part_theta, options)
-                trace = iterate(run.step, run.initial_state(), part.graph.n_examples, **how)
+                trace = iterate(run, run.initial_state(), part.graph.n_examples, **how)
                 chosen[where.nodes] = run.decode(trace.state)
                 n_iter[where.examples], converged[where.examples] = trace.n_iter, trace.converged
         return chosen, n_iter, converged

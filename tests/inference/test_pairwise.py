@@ -192,7 +192,7 @@ def test_sums_of_exponentials_agree_with_log_domain(graph, size, forbidden, seed
         d_after = rng.normal(size=after.shape)
         for engine in (fast, safe):
             d_messages, d_theta = d_after.copy(), engine.new_adjoint()
-            engine.step_vjp(d_theta, before, after, active, d_messages)
+            engine.step_vjp(d_theta, (before, after), active, d_messages)
             adjoints.append((d_messages, *engine.to_potentials(d_theta)))
         for found, wanted in zip(*adjoints, strict=True):
             assert_allclose(found, wanted, rtol=0, atol=1e-11 * max(size, 100.0))

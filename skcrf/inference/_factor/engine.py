@@ -40,7 +40,8 @@ class FactorEngine(Engine):
         settings = self.hubs, self.damping, self.measure
         return sweep(self.schedule, self.graph, self.theta, *settings, state, active)
 
-    def step_vjp(self, adjoint, before, after, active, d_state):
+    def step_vjp(self, adjoint, record, active, d_state):
+        before, after = record
         settings, states = (self.hubs, self.damping), (before, after.copy(), active, d_state)
         sweep_vjp(self.schedule, self.graph, self.theta, *settings, *states, adjoint)
 
@@ -152,8 +153,8 @@ class FactorPairEngine(Engine):
     def step(self, state, active):
         return self.pairs.step(state, active)
 
-    def step_vjp(self, adjoint, before, after, active, d_state):
-        self.pairs.step_vjp(adjoint, before, after, active, d_state)
+    def step_vjp(self, adjoint, record, active, d_state):
+        self.pairs.step_vjp(adjoint, record, active, d_state)
 
     def marginals(self, state):
         return self._with_all_states(self.pairs.marginals(state))

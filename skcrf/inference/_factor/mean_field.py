@@ -164,7 +164,8 @@ class FactorMeanField(MeanFieldEngine):
     def update(self, state, active):
         _ascend(self.graph, self.theta, self.factor_of, state, active)
 
-    def step_vjp(self, adjoint, before, after, active, d_state):
+    def step_vjp(self, adjoint, record, active, d_state):
+        before, after = record
         _ascend_vjp(self.graph, self.theta, self.factor_of, before, after.copy(), active, d_state, adjoint)
 
     def objective(self, mu):

@@ -1,5 +1,6 @@
 """Message passing on lattices of four or eight neighbours."""
 
+from copy import copy as copy_of
 from typing import NamedTuple
 
 import numpy as np
@@ -44,12 +45,15 @@ from skcrf.inference._lattice.readout import (
     unpack_unary,
     update_q,
 )
-from skcrf.inference._lattice.sweep import LIST_BYTES, LONG_LIST, sweep, sweep_vjp
+from skcrf.inference._lattice.sweep import sweep, sweep_vjp
 from skcrf.inference._lattice.vector import LANES
 from skcrf.inference._pairwise.engine import MessageEngine
 
 # The range of logarithms whose exponentials are safe products of float64 or float32, with a margin.
 _RANGE, _SINGLE_RANGE = 600.0, 75.0
+# Bytes of a list of messages whose products fit the cache together with their sums; where those alone are
+# large, sums are rather loaded seldom.
+_LIST_BYTES, _MOST_LABELS, _LONG_LIST = 8192, 9, 24
 # Messages in single precision; more extreme ones are certain.
 _SMALLEST, _LARGEST = 1e-37, 1e37
 
@@ -57,17 +61,14 @@ _SMALLEST, _LARGEST = 1e-37, 1e37
 class _Adjoint(NamedTuple):
     """Adjoints of the potentials, and scratch memory that no other thread uses.
 
-    The last five are for diagonals, and laid out by columns but for the first and the third, which are by
-    lines: q of each direction, joint effects, the adjoint of q, that of each direction, the sum of some of
-    them, and that sum rotated. Lanes without a line stay 0.
+    The last four are for diagonals, and laid out by columns but for the first, which is by lines: the adjoint
+    of q, that of each direction, the sum of some of them, and that sum rotated. Lanes without a line stay 0.
     """
 
     d_unary: tuple
     d_tables: tuple
     scratch: Scratch
     is_new: np.ndarray
-    q: tuple
-    effects: JointEffects | None
     d_q: np.ndarray | None
     d_q_by_columns: tuple
     d_effect: np.ndarray | None
@@ -146,6 +147,7 @@ class LatticeEngine(MessageEngine):
         self.q, self.effects = self._new_effects()
         self.scratch = self._new_scratch()
         self._state_of_q = None  # the state to which q of ROWS belongs
+        self._no_record = empty(0, self.dtype)
 
     def _logs(self, out):
         """Make an array of zeros for logarithms, in double precision even if their exponentials are not."""
@@ -216,12 +218,13 @@ class LatticeEngine(MessageEngine):
         message, positions = self._longest
         length = 0
         if for_adjoint and self.mode is not RATIO:
-            length = positions + 1 if self.tables_by_lane else max(LONG_LIST, LIST_BYTES // (8 * message) + 1)
+            length = _LONG_LIST if tiles.n_labels > _MOST_LABELS else max(1, _LIST_BYTES // (8 * message))
+            length = positions if self.tables_by_lane else length
         sizes = Scratch(
             work=WORK_SIZE * message,
             block=vector * (message + PADDING + vector),
-            tile=2 * positions * message if for_adjoint else 0,
-            lists=2 * length * message,
+            tile=positions * message if for_adjoint else 0,
+            lists=length * message,
             sums=tiles.n_labels**2 * vector if for_adjoint else 0,
         )
         return Scratch(*(self._full(size, 0.0) for size in sizes))
@@ -249,49 +252,49 @@ class LatticeEngine(MessageEngine):
         return self._full((self.row_ptr[-1], 1), 1.0)
 
     def step(self, state, active):
-        before = copy(state) if self.measure else state
-        if self._state_of_q is state:
-            self._state_of_q = before
-        return self._sweep_all(before, state, active)
+        return self._sweep_all(state, active, self._no_record)
 
-    def step_from(self, before, state, active):
-        for example in np.flatnonzero(~active):
-            rows = slice(self.row_ptr[example], self.row_ptr[example + 1])
-            state[rows] = before[rows]
-        return self._sweep_all(before, state, active)
+    def recorded_step(self, state, active):
+        record = empty(state.shape, state.dtype)
+        return state, self._sweep_all(state, active, record[:, 0]), record
 
-    def _sweep_all(self, before, state, active):
+    def record_at(self, state):
+        # Kernels write to q and to scratch memory, and several threads may differentiate the same beliefs.
+        other = copy_of(self)
+        other.q, other.effects = self._new_effects()
+        other.scratch, other._state_of_q = self._new_scratch(), None
+        return other.recorded_step(copy(state), np.ones(self.graph.n_examples, dtype=bool))[2]
+
+    def _sweep_all(self, state, active, record):
         """Sweep all directions of the active examples; returns their changes if `tol` is above 0."""
-        flat, new = before[:, 0], state[:, 0]
-        if self.effects is None and self._state_of_q is not before:
+        before = copy(state)[:, 0] if self.measure else state[:, 0]
+        flat = state[:, 0]
+        if self.effects is None and self._state_of_q is not state:
             update_q(self.tiles, ROWS, flat, active, self.q[ROWS], self.scratch)
         for direction in self.directions[FALLING:]:
             update_effects(self.tiles, direction, flat, active, self.effects, self.scratch)
         for direction in self.directions:
             settings = self.mode, self.q, self.effects, self.scratch
-            sweep(self.tiles, direction, flat, new, active, *settings)
+            sweep(self.tiles, direction, before, flat, active, *settings, record)
         self._state_of_q = state
-        return message_changes(self.tiles, flat, new, active) if self.measure else None
+        return message_changes(self.tiles, before, flat, active) if self.measure else None
 
-    def step_vjp(self, adjoint, before, after, active, d_state):
-        before, after, d_state = before[:, 0], after[:, 0], d_state[:, 0]
-        effects, d_effect, scratch = adjoint.effects, adjoint.d_effect, adjoint.scratch
-        if effects is not None:
+    def step_vjp(self, adjoint, record, active, d_state):
+        record, d_state, d_effect = record[:, 0], d_state[:, 0], adjoint.d_effect
+        if d_effect is not None:
             d_effect.fill(0.0)
-            for direction in (ROWS, COLUMNS, FALLING):
-                update_effects(self.tiles, direction, after, active, effects, scratch)
         for direction in reversed(self.directions):
-            sweep_vjp(self.tiles, direction, before, after, active, self.mode, d_state, adjoint, effects)
-            if direction > COLUMNS:
-                update_effects(self.tiles, direction, before, active, effects, scratch)
-            if effects is not None and direction > ROWS:
+            sweep_vjp(self.tiles, direction, record, active, self.mode, d_state, adjoint, adjoint.d_q)
+            if d_effect is not None and direction > ROWS:
                 d_effect += adjoint.d_q_by_columns[direction]
-                effects_vjp(self.tiles, direction - 1, active, d_effect, d_state, adjoint.rotated, scratch)
-        if effects is not None:  # the sweeps of earlier directions saw messages of the iteration before
+                given = d_effect, d_state, adjoint.rotated, adjoint.scratch
+                effects_vjp(self.tiles, direction - 1, active, *given)
+        if d_effect is not None:  # the sweeps of earlier directions saw messages of the iteration before
             d_effect.fill(0.0)
             for direction in self.directions[1:]:
                 d_effect += adjoint.d_q_by_columns[direction - 1]
-                effects_vjp(self.tiles, direction, active, d_effect, d_state, adjoint.rotated, scratch)
+                given = d_effect, d_state, adjoint.rotated, adjoint.scratch
+                effects_vjp(self.tiles, direction, active, *given)
         elif self.measure:  # these adjoints were used up, and must not count where adjoints converge
             clear_there(self.tiles, ROWS, active, d_state)
 
@@ -318,7 +321,7 @@ class LatticeEngine(MessageEngine):
     def marginals_vjp(self, adjoint, state, mu, d_mu):
         d_state = self._full((self.row_ptr[-1], 1), 0.0)
         marginals_vjp(self.tiles, mu, d_mu, adjoint.d_unary[COLUMNS])
-        if adjoint.effects is None:
+        if adjoint.d_effect is None:
             beliefs_vjp(self.tiles, adjoint.d_unary[COLUMNS], d_state[:, 0], adjoint.scratch)
             return d_state
         every = np.ones(self.graph.n_examples, dtype=bool)
@@ -329,10 +332,8 @@ class LatticeEngine(MessageEngine):
 
     def new_adjoint(self):
         sizes = self.tiles.start[-1]
-        q, effects = (None,), None
-        if len(self.directions) > 2:
-            q, effects = self._new_effects()
-        by_columns = [None if effects is None else self._full(sizes[COLUMNS], 0.0) for _ in range(6)]
+        has_diagonals = len(self.directions) > 2
+        by_columns = [self._full(sizes[COLUMNS], 0.0) if has_diagonals else None for _ in range(6)]
         return _Adjoint(
             tuple(self._full(size, 0.0) for size in sizes),
             tuple(
@@ -341,9 +342,7 @@ class LatticeEngine(MessageEngine):
             ),
             self._new_scratch(for_adjoint=True),
             np.ones(self.graph.n_examples, dtype=bool),
-            q,
-            effects,
-            None if effects is None else empty(sizes.max(), self.dtype),
+            empty(sizes.max(), self.dtype) if has_diagonals else None,
             tuple(by_columns[: len(self.directions)]),
             *by_columns[4:],
         )

@@ -131,7 +131,8 @@ class LatticeMeanField(MeanFieldEngine):
     def changes(self, before, state):
         return changes(self.board, before[:, 0], state[:, 0])
 
-    def step_vjp(self, adjoint, before, after, active, d_state):
+    def step_vjp(self, adjoint, record, active, d_state):
+        before, after = record
         update_vjp = ascend_checkerboard_vjp if self.is_checkerboard else ascend_vjp
         update_vjp(self.board, before[:, 0], after[:, 0], active, d_state[:, 0], *adjoint)
 

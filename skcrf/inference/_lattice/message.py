@@ -21,6 +21,7 @@ from skcrf.inference._lattice.vector import (
     put,
     shifted,
     store,
+    stream,
     transpose_vectors,
     wide_address,
     width_of,
@@ -38,7 +39,7 @@ PADDING = 16
 SUM, MAX, RATIO = False, True, None
 
 #: Messages of scratch memory in `Work`.
-WORK_SIZE = 7
+WORK_SIZE = 5
 
 
 class Work(NamedTuple):
@@ -52,8 +53,6 @@ class Work(NamedTuple):
         Cavities, powers of messages, products with a table, and their sum over labels.
     d : address
         Adjoint of the message that is undone next.
-    inverses : address
-        Inverses of the messages to two sites.
     """
 
     size: int
@@ -62,15 +61,13 @@ class Work(NamedTuple):
     sums: np.ndarray
     total: np.ndarray
     d: np.ndarray
-    inverses: np.ndarray
 
 
 @kernel
 def work_in(memory, size):
     """Divide memory of `WORK_SIZE` messages."""
     c, powers, sums = memory, shifted(memory, size), shifted(memory, 2 * size)
-    total, d, inverses = shifted(memory, 3 * size), shifted(memory, 4 * size), shifted(memory, 5 * size)
-    return Work(size, c, powers, sums, total, d, inverses)
+    return Work(size, c, powers, sums, shifted(memory, 3 * size), shifted(memory, 4 * size))
 
 
 class Site(NamedTuple):
@@ -166,13 +163,13 @@ def prepare(f, b, at, rho, work):
 
 @kernel
 def cavity_of(q, f, b, common, powers, i):
-    """Compute a cavity, the joint effect (f b)^rho of both messages, and 1 / f."""
+    """Compute a cavity, and the joint effect (f b)^rho of both messages."""
     if common == 1.0:
-        return q * f, f * b, inverse(f)
+        return q * f, f * b
     if common == 0.5:
         root = inverse_sqrt(f * b)
-        return q * (f * root), (f * b) * root, b * root * root
-    return q * load(powers, i) * inverse(b), load(powers, i), inverse(f)
+        return q * (f * root), (f * b) * root
+    return q * load(powers, i) * inverse(b), load(powers, i)
 
 
 @kernel
@@ -187,7 +184,7 @@ def joint_effect(f, b, at, rho, work, joint):
     prepare(f, b, at, rho, work)
     for i in range(0, work.size, width_of(f)):
         message = load(f, at + i)
-        _, effect, _ = cavity_of(message, message, load(b, at + i), rho.common, work.powers, i)
+        _, effect = cavity_of(message, message, load(b, at + i), rho.common, work.powers, i)
         _put_joint(joint, effect, i)
 
 
@@ -197,7 +194,7 @@ def compute_cavities(site, at, rho, work, joint):
     prepare(site.f, site.b, at, rho, work)
     for i in range(0, work.size, width_of(work.c)):
         q, f, b = load(site.q, at + i), load(site.f, at + i), load(site.b, at + i)
-        c, effect, _ = cavity_of(q, f, b, rho.common, work.powers, i)
+        c, effect = cavity_of(q, f, b, rho.common, work.powers, i)
         store(c, work.c, i)
         _put_joint(joint, effect, i)
 
@@ -222,7 +219,8 @@ def send_ratio(table, site, at, rho, work, joint, to):
     prepare(site.f, site.b, at, rho, work)
     for i in range(0, lanes, width_of(work.c)):
         q, f, b = load(site.q, at + i), load(site.f, at + i), load(site.b, at + i)
-        c, effect, _ = cavity_of(q, f, b, rho.common, work.powers, i)
+        c, effect = cavity_of(q, f, b, rho.common, work.powers, i)
+        store(c, work.c, i)
         _put_joint(joint, effect, i)
         top = _entry_of_ratio(table, 1, 0, i, lanes) + _entry_of_ratio(table, 1, 1, i, lanes) * c
         bottom = _entry_of_ratio(table, 0, 0, i, lanes) + _entry_of_ratio(table, 0, 1, i, lanes) * c
@@ -230,18 +228,22 @@ def send_ratio(table, site, at, rho, work, joint, to):
 
 
 @vector_kernel
-def undo_ratio(table, flip, site, at, rho, work, d_table):
+def keep(work, out, to):
+    """Keep the cavities of ratios that were sent."""
+    for i in range(0, work.size, width_of(out)):
+        stream(load(work.c, i), out, to + i)
+
+
+@vector_kernel
+def undo_ratio(table, flip, cavities, work, d_table):
     """Compute the adjoints of cavities, into `work.sums`, from those of ratios in `work.d`.
 
     Adds to the adjoint of the table: (label, label, vector) if it is shared.
     """
     lanes, width = work.size, width_of(work.c)
-    prepare(site.f, site.b, at, rho, work)
     sum_top = sum_bottom = sum_all = zeros_like(load(work.c, 0))
     for i in range(0, lanes, width):
-        q, f, b = load(site.q, at + i), load(site.f, at + i), load(site.b, at + i)
-        c, _, _ = cavity_of(q, f, b, rho.common, work.powers, i)
-        d = load(work.d, i)
+        c, d = load(cavities, i), load(work.d, i)
         # The adjoint times the share of source 1 in numerator and denominator of the ratio.
         top = _entry_of_ratio(table, 1, 1, i, lanes) * c
         bottom = _entry_of_ratio(table, 0, 1, i, lanes) * c

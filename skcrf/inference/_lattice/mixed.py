@@ -42,10 +42,6 @@ class MixedLatticeEngine(LatticeEngine):
         for direction in self.directions:
             _pack_flags(self.tiles, direction, self.chosen, self.maximised[direction])
 
-    def step_from(self, before, state, active):
-        np.copyto(state, before)
-        return self.step(state, active)
-
     def step(self, state, active):
         before = copy(state) if self.measure else None
         flat = state[:, 0]

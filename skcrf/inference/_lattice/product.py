@@ -6,8 +6,6 @@ Messages are (label, lane) with two vectors of lanes. Blocks of two to five rows
 LLVM code, because a loop over labels in Python source cannot keep the sums in registers.
 """
 
-from typing import NamedTuple
-
 import numpy as np
 from llvmlite import ir
 from numba import types
@@ -15,7 +13,7 @@ from numba.core import cgutils
 from numba.extending import lower_builtin, type_callable
 
 from skcrf._numerics import kernel, vector_kernel
-from skcrf.inference._lattice.message import MAX, cavity_of, compute_cavities, fill, prepare
+from skcrf.inference._lattice.message import MAX, compute_cavities, fill
 from skcrf.inference._lattice.potts import add_to_potts, maximise_potts, multiply_potts
 from skcrf.inference._lattice.vector import (
     AddressType,
@@ -26,6 +24,7 @@ from skcrf.inference._lattice.vector import (
     number,
     shifted,
     store,
+    stream,
     vector_at,
     width_of,
     zeros_like,
@@ -303,11 +302,22 @@ def _store_both(low, high, out, to):
 
 @vector_kernel
 def _normalise(work, out, to):
-    """Divide products by their sum over labels."""
+    """Divide products by their sum over labels, which is replaced by its inverse."""
     width = width_of(out)
-    low, high = inverse(load(work.total, 0)), inverse(load(work.total, width))
+    low, high = 1.0 / load(work.total, 0), 1.0 / load(work.total, width)  # sooner than `inverse`
+    _store_both(low, high, work.total, 0)
     for i in range(0, work.size, 2 * width):
         _store_both(low * load(work.sums, i), high * load(work.sums, i + width), out, to + i)
+
+
+@vector_kernel
+def keep_scaled(work, out, to):
+    """Keep the cavities of messages that were sent, scaled as these messages were."""
+    width = width_of(out)
+    low, high = load(work.total, 0), load(work.total, width)
+    for i in range(0, work.size, 2 * width):
+        stream(low * load(work.c, i), out, to + i)
+        stream(high * load(work.c, i + width), out, to + i + width)
 
 
 @kernel
@@ -328,73 +338,43 @@ def send(table, mode, site, at, rho, work, joint, to):
 
 
 @vector_kernel
-def cavities_and_inverses(site, at, rho, work, c, inverses):
-    """Compute the cavities of all labels, and the inverses of messages f, to undo messages."""
-    prepare(site.f, site.b, at, rho, work)
-    for i in range(0, work.size, width_of(c)):
-        q, f, b = load(site.q, at + i), load(site.f, at + i), load(site.b, at + i)
-        cavity, _, inverse_of_f = cavity_of(q, f, b, rho.common, work.powers, i)
-        store(cavity, c, i)
-        store(inverse_of_f, inverses, i)
-
-
-@vector_kernel
-def undo(table, back, message, work, c, inverses, d_sum):
+def undo(table, back, c, work, d_sum):
     """Compute the adjoints of cavities, into `work.sums`, and of products; those of messages are `work.d`.
 
     `back` is the table of the opposite message. Adjoints of cavities are those of their logarithms, except
-    for the factor c; those of products are not. A message is a product over the total of all products. That
-    is the product of the first label over the first label of the message, so that no other is computed again.
+    for the factor c; those of products are not. Cavities are scaled, so that their products are the messages.
     """
     lanes, width = lanes_of(c), width_of(c)
     n = work.size // lanes
-    low = high = d_low = d_high = zeros_like(load(c, 0))
-    for z in range(n):
-        i = z * lanes
-        low = low + _entry(table, 0, z, n, 0) * load(c, i)
-        high = high + _entry(table, 0, z, n, 1) * load(c, i + width)
-        d_low, d_high = d_low + load(work.d, i), d_high + load(work.d, i + width)
-    low, high = load(message, 0) * inverse(low), load(message, width) * inverse(high)
+    fill(work.total, lanes, 0.0)
+    _multiply(table, n, c, d_sum, work.total)
+    low = high = zeros_like(load(c, 0))
     for i in range(0, work.size, lanes):
-        d_first = load(work.d, i) * load(inverses, i) - d_low
-        d_second = load(work.d, i + width) * load(inverses, i + width) - d_high
-        _store_both(d_first * low, d_second * high, d_sum, i)
+        low, high = low + load(work.d, i), high + load(work.d, i + width)
+    for i in range(0, work.size, lanes):
+        first = load(work.d, i) * inverse(load(d_sum, i)) - low
+        second = load(work.d, i + width) * inverse(load(d_sum, i + width)) - high
+        _store_both(first, second, d_sum, i)
     _multiply(back, n, d_sum, work.sums, work.total)
 
 
-class Lists(NamedTuple):
-    """Addresses of lists of cavities and of adjoints of products, and the messages in a full list."""
-
-    c: np.ndarray
-    d_sum: np.ndarray
-    length: int
-
-
-@kernel
-def add_lists(n_messages, n, to_first, lists, d_table):
-    """Add the products of lists of messages to the adjoint of a shared table: (label, label, vector)."""
-    left, right = (lists.d_sum, lists.c) if to_first else (lists.c, lists.d_sum)
-    add_outer(left, right, n_messages, n, d_table)
-
-
 @vector_kernel
-def _add_to_full(n, lists, there, back, d_table):
+def _add_to_full(n, c, d_sum, c_back, d_back, d_table):
     lanes, width = lanes_of(d_table), width_of(d_table)
     for x in range(n):
         for half in range(0, lanes, width):
             i = x * lanes + half
-            a, b = load(lists.c, there + i), load(lists.d_sum, back + i)
+            a, b = load(c, i), load(d_back, i)
             for z in range(n):
                 i, j = z * lanes + half, (x * n + z) * lanes + half
-                r = load(d_table, j) + a * load(lists.d_sum, there + i)
-                store(r + b * load(lists.c, back + i), d_table, j)
+                store(load(d_table, j) + a * load(d_sum, i) + b * load(c_back, i), d_table, j)
 
 
 @kernel
-def add_to_own(table, n, lists, there, back, d_table):
+def add_to_own(table, c, d_sum, c_back, d_back, d_table, n):
     """Add the products of the messages both ways along edges to the adjoints of their tables."""
     if len(table) == 3:
-        add_to_potts(table, n, shifted(lists.c, there), shifted(lists.d_sum, there), d_table)
-        add_to_potts(table, n, shifted(lists.c, back), shifted(lists.d_sum, back), d_table)
+        add_to_potts(table, n, c, d_sum, d_table)
+        add_to_potts(table, n, c_back, d_back, d_table)
     else:
-        _add_to_full(n, lists, there, back, d_table)
+        _add_to_full(n, c, d_sum, c_back, d_back, d_table)

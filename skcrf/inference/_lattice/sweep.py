@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from skcrf._numerics import kernel, vector_kernel
+from skcrf._numerics import kernel
 from skcrf.inference._lattice.effects import q_of_eight_neighbours, to_columns, update_effect
 from skcrf.inference._lattice.layout import (
     COLUMNS,
@@ -31,9 +31,9 @@ from skcrf.inference._lattice.message import (
     PottsTables,
     SharedTable,
     Site,
-    cross_tile,
     fill,
     joint_effect,
+    keep,
     put_weighted_block,
     send_ratio,
     transpose_block,
@@ -42,15 +42,10 @@ from skcrf.inference._lattice.message import (
     update_there,
     work_in,
 )
-from skcrf.inference._lattice.product import Lists, add_lists, add_to_own, cavities_and_inverses, send, undo
-from skcrf.inference._lattice.vector import load, prefetch, put, shifted, total, wide_address, width_of
+from skcrf.inference._lattice.product import add_outer, add_to_own, keep_scaled, send, undo
+from skcrf.inference._lattice.vector import prefetch, put, shifted, wide_address, width_of
 
-# Bytes of a list of messages whose products fit the cache together with their sums; where those alone are
-# large, sums are rather loaded seldom.
-LIST_BYTES, MOST_LABELS, LONG_LIST = 8192, 9, 24
-
-# Positions ahead of a sweep towards the first position that are loaded into the cache: processors foresee
-# accesses in rising order only.
+# Positions ahead of a sweep that are loaded into the cache: processors foresee few accesses by themselves.
 AHEAD = 4
 
 
@@ -71,6 +66,24 @@ class Lines(NamedTuple):
     f: np.ndarray
     b: np.ndarray
     b_before: np.ndarray
+
+
+class Record(NamedTuple):
+    """Addresses of the cavities of a sweep, from which its derivative is computed.
+
+    Those of more than one number are scaled such that the table times the cavity is the normalised message.
+
+    Attributes
+    ----------
+    f, b : address
+        Cavities of the messages to the next position and to the one before, at the site that sends them.
+    is_kept : bool
+        Whether to keep them.
+    """
+
+    f: np.ndarray
+    b: np.ndarray
+    is_kept: bool
 
 
 class Course(NamedTuple):
@@ -122,7 +135,29 @@ def _joint_at(across, at, row):
 
 
 @kernel
-def _sweep_tile(t, lines, course, mode, across, scratch):
+def _record_of(tiles, record, example, direction):
+    """Find the record of a direction; if none is wanted, it has no numbers."""
+    if len(record) == 0:
+        return Record(wide_address(record), wide_address(record), False)
+    f, b = messages_of(tiles, record, example, direction)
+    return Record(wide_address(f), wide_address(b), True)
+
+
+@kernel
+def _send(table, mode, site, at, rho, work, joint, to, cavities, is_kept):
+    """Compute the messages from the sites at one place to another."""
+    if mode is RATIO:
+        send_ratio(table, site, at, rho, work, joint, to)
+        if is_kept:
+            keep(work, cavities, at)
+    else:
+        send(table, mode, site, at, rho, work, joint, to)
+        if is_kept:
+            keep_scaled(work, cavities, at)
+
+
+@kernel
+def _sweep_tile(t, lines, course, mode, across, scratch, record):
     """Send messages along the lines of a tile to the end, then back; `across` is empty with diagonals."""
     _, positions, n_values, lanes = lines.f.shape
     size, first = n_values * lanes, t * positions * n_values * lanes
@@ -136,10 +171,7 @@ def _sweep_tile(t, lines, course, mode, across, scratch):
     there, back = Site(q, f, wide_address(lines.b_before)), Site(q, b, f)
     for gap in range(positions - 1):
         table, at = _table_between(course.tables, t, gap, False), first + gap * size
-        if mode is RATIO:
-            send_ratio(table, there, at, rho, work, (), at + size)
-        else:
-            send(table, mode, there, at, rho, work, (), at + size)
+        _send(table, mode, there, at, rho, work, (), at + size, record.f, record.is_kept)
         if course.slope != 0:
             line = seam_line(course.slope, course.width, gap)
             set_seam(lines.f[t, gap + 1], t * lanes, line, 1.0)
@@ -156,10 +188,7 @@ def _sweep_tile(t, lines, course, mode, across, scratch):
                 joint_effect(b, f, at, rho, work, joint)
         else:
             table = _table_between(course.tables, t, p - 1, True)
-            if mode is RATIO:
-                send_ratio(table, back, at, rho, work, joint, at - size)
-            else:
-                send(table, mode, back, at, rho, work, joint, at - size)
+            _send(table, mode, back, at, rho, work, joint, at - size, record.b, record.is_kept)
             if course.slope != 0:
                 line = seam_line(course.slope, course.width, p - 1)
                 set_seam(lines.b[t, p - 1], t * lanes, line, 1.0)
@@ -168,11 +197,12 @@ def _sweep_tile(t, lines, course, mode, across, scratch):
 
 
 @kernel
-def sweep(tiles, direction, before, after, active, mode, q, effects, scratch):
+def sweep(tiles, direction, before, after, active, mode, q, effects, scratch, record):
     """Sweep one direction of the active examples, then recompute its joint effect.
 
     `q` has one array per direction. `effects` is None without diagonals: then kernels are compiled without
-    the code for them, `q` of the direction must be up to date, and that of the other becomes so.
+    the code for them, `q` of the direction must be up to date, and that of the other becomes so. `record` has
+    the layout of a state; it has no numbers where none is wanted.
     """
     for example in range(len(active)):
         if active[example]:
@@ -180,34 +210,23 @@ def sweep(tiles, direction, before, after, active, mode, q, effects, scratch):
             f, b = messages_of(tiles, after, example, direction)
             _, b_before = messages_of(tiles, before, example, direction)
             lines, course = Lines(q_lines, f, b, b_before), _course(tiles, direction, example, f)
+            kept = _record_of(tiles, record, example, direction)
             if effects is None:
                 other = 1 - direction
                 unary = array_of(tiles, tiles.unary[direction], example, direction)
                 across = Across(unary, array_of(tiles, q[other], example, other))
                 for t in range(len(f)):
-                    _sweep_tile(t, lines, course, mode, across, scratch)
+                    _sweep_tile(t, lines, course, mode, across, scratch, kept)
             else:
                 seen = before if direction == ROWS else after  # other directions were swept before it
                 q_of_eight_neighbours(tiles, direction, seen, example, effects, q_lines, scratch)
                 for t in range(len(f)):
-                    _sweep_tile(t, lines, course, mode, (), scratch)
+                    _sweep_tile(t, lines, course, mode, (), scratch, kept)
                 if direction < RISING:
                     update_effect(tiles, direction, after, example, effects, scratch)
 
 
 # Derivatives
-
-
-@kernel
-def _lists(scratch, tables, mode, positions, size):
-    """Divide memory for lists: as many messages as fit the cache, or all of a line for own tables."""
-    length = 0
-    if mode is not RATIO:
-        length = LONG_LIST if tables.shape[1] > MOST_LABELS else max(1, LIST_BYTES // (8 * size))
-        if tables.ndim > 3:
-            length = positions + 1
-    memory = wide_address(scratch.lists)
-    return Lists(memory, shifted(memory, length * size), length)
 
 
 class Tile(NamedTuple):
@@ -235,6 +254,21 @@ class Outs(NamedTuple):
     rows: int
 
 
+class Lists(NamedTuple):
+    """Lists of adjoints of products, which the adjoints of tables are computed from.
+
+    Attributes
+    ----------
+    place : address
+        Memory of the lists.
+    length : int
+        Messages in a full list; with a table per edge, all those of a line.
+    """
+
+    place: np.ndarray
+    length: int
+
+
 @kernel
 def _adjoint_of(d_tables, tables, tile, gap):
     """Find the adjoint of the table between a position and the next."""
@@ -254,169 +288,121 @@ def _forget_seam(work, tile, course, gap):
 
 
 @kernel
-def _undo_message(tables, tile, gap, to_first, message, work, lists, n):
-    """Undo the message between a position and the next; its cavity is number n of the lists."""
-    table = _table_between(tables, tile.number, gap, to_first)
-    back = _table_between(tables, tile.number, gap, not to_first)
-    at, receiver = n * work.size, gap if to_first else gap + 1
-    inverses = shifted(work.inverses, receiver % 2 * work.size)
-    undo(table, back, message, work, shifted(lists.c, at), inverses, shifted(lists.d_sum, at))
-
-
-@kernel
-def _undo_back(tile, site, course, mode, adjoints, d_tables, lists, work):
+def _undo_back(tile, c, course, mode, adjoints, d_tables, lists, work):
     """Undo the messages back along the lines of a tile, last first: those to the first positions."""
-    size, is_shared, n = work.size, course.tables.ndim == 3, 0
-    rho = Weights(course.rho.common, wide_address(course.rho.by_lane[tile.number]))
-    for p in range(tile.positions):
+    size, rho = work.size, Weights(course.rho.common, wide_address(course.rho.by_lane[tile.number]))
+    fill(work.sums, size, 0.0)
+    update_back(adjoints, 0, mode, rho, work, work.sums)
+    for p in range(1, tile.positions):
         at = p * size
+        _forget_seam(work, tile, course, p - 1)
+        prefetch(c, at + AHEAD * size, size)
+        table = _table_between(course.tables, tile.number, p - 1, True)
         if mode is RATIO:
-            c = work.d  # not used
-            if p > 0:
-                table = _table_between(course.tables, tile.number, p - 1, True)
-                undo_ratio(
-                    table, False, site, at, rho, work, _adjoint_of(d_tables, course.tables, tile, p - 1)
-                )
+            d_table = _adjoint_of(d_tables, course.tables, tile, p - 1)
+            undo_ratio(table, False, shifted(c, at), work, d_table)
         else:
-            c = shifted(lists.c, n * size)
-            cavities_and_inverses(site, at, rho, work, c, shifted(work.inverses, p % 2 * size))
-            if p > 0:
-                message = shifted(site.f, at - size)
-                _undo_message(course.tables, tile, p - 1, True, message, work, lists, n)
-                n += 1
-                if is_shared and n == lists.length:
-                    add_lists(n, tile.n_values, True, lists, wide_address(d_tables))
-                    n = 0
-        if p == 0:
-            fill(work.sums, size, 0.0)
-        update_back(adjoints, at, mode, rho, work, c)
-        _forget_seam(work, tile, course, p)
-    if mode is not RATIO and is_shared:
-        add_lists(n, tile.n_values, True, lists, wide_address(d_tables))
+            there, n = _table_between(course.tables, tile.number, p - 1, False), (p - 1) % lists.length
+            undo(table, there, shifted(c, at), work, shifted(lists.place, n * size))
+            if course.tables.ndim == 3 and (n == lists.length - 1 or p == tile.positions - 1):
+                first = shifted(c, at - n * size)
+                add_outer(lists.place, first, n + 1, tile.n_values, wide_address(d_tables))
+        update_back(adjoints, at, mode, rho, work, shifted(c, at))
 
 
 @kernel
-def _undo_there(tile, site, course, mode, adjoints, d_tables, lists, work, outs, across):
+def _undo_there(tile, record, course, mode, adjoints, d_tables, lists, work, outs, across):
     """Undo the messages to the ends of the lines of a tile, last first.
 
     `across` is empty with diagonals.
     """
-    size, is_shared, n = work.size, course.tables.ndim == 3, 0
-    rho = Weights(course.rho.common, wide_address(course.rho.by_lane[tile.number]))
+    size, rho = work.size, Weights(course.rho.common, wide_address(course.rho.by_lane[tile.number]))
+    c = record.f
     for p in range(tile.positions - 1, -1, -1):
         at = p * size
-        prefetch(site.b, at - AHEAD * size, size)
+        prefetch(c, at - AHEAD * size, size)
         prefetch(adjoints.unary, at - AHEAD * size, size)
-        if mode is RATIO:
-            c = work.d  # not used
-            if p < tile.positions - 1:
-                table = _table_between(course.tables, tile.number, p, False)
-                undo_ratio(table, True, site, at, rho, work, _adjoint_of(d_tables, course.tables, tile, p))
-        else:
-            if not is_shared:
-                n = lists.length - 1
-            c = shifted(lists.c, n * size)
-            cavities_and_inverses(site, at, rho, work, c, shifted(work.inverses, p % 2 * size))
-            if p < tile.positions - 1:
-                message = shifted(site.f, at + size)
-                _undo_message(course.tables, tile, p, False, message, work, lists, n)
-                if is_shared:
-                    n += 1
-                    if n == lists.length:
-                        add_lists(n, tile.n_values, False, lists, wide_address(d_tables))
-                        n = 0
-                else:
-                    table = _table_between(course.tables, tile.number, p, True)
-                    d_table = _adjoint_of(d_tables, course.tables, tile, p)
-                    add_to_own(table, tile.n_values, lists, n * size, at, d_table)
         if p == tile.positions - 1:
             fill(work.sums, size, 0.0)
-        update_there(adjoints, at, mode, rho, work, c, shifted(outs.place, p % outs.rows * outs.step))
-        _forget_seam(work, tile, course, p - 1)
+        else:
+            table = _table_between(course.tables, tile.number, p, False)
+            d_table = _adjoint_of(d_tables, course.tables, tile, p)
+            _forget_seam(work, tile, course, p)
+            if mode is RATIO:
+                undo_ratio(table, True, shifted(c, at), work, d_table)
+            else:
+                back, n = _table_between(course.tables, tile.number, p, True), p % lists.length
+                if course.tables.ndim == 3:
+                    undo(table, back, shifted(c, at), work, shifted(lists.place, n * size))
+                    if n == 0:
+                        n_messages = min(lists.length, tile.positions - 1 - p)
+                        add_outer(shifted(c, at), lists.place, n_messages, tile.n_values, d_table)
+                else:
+                    d_sum = shifted(lists.place, (lists.length - 1) * size)
+                    undo(table, back, shifted(c, at), work, d_sum)
+                    d_back = shifted(lists.place, n * size)
+                    c_next = shifted(record.b, at + size)
+                    add_to_own(back, shifted(c, at), d_sum, c_next, d_back, d_table, tile.n_values)
+        sent = shifted(c, at) if p < tile.positions - 1 else work.sums
+        update_there(adjoints, at, mode, rho, work, sent, shifted(outs.place, p % outs.rows * outs.step))
         if len(across) > 0 and p % outs.rows == 0:
             line, weights = tile.number * tile.lanes, wide_address(across.weights)
             put_weighted_block(outs.place, outs.step, tile.lanes, p, line, weights, across.d_f, across.add)
-    if mode is not RATIO and is_shared:
-        add_lists(n, tile.n_values, False, lists, wide_address(d_tables))
 
 
 @kernel
-def _undo_tile(tile, q, lines, course, mode, d_lines, d_tables, scratch, outs, across):
+def _undo_tile(tile, record, course, mode, d_lines, d_tables, scratch, outs, across):
     """Undo the sweep of a tile: adds to the adjoints of the tables, replaces those of the messages."""
     size = tile.n_values * tile.lanes
     first = tile.number * tile.positions * size
-    f, b = shifted(wide_address(lines.f), first), shifted(wide_address(lines.b), first)
-    b_before = shifted(wide_address(lines.b_before), first)
     d_f, d_b = shifted(wide_address(d_lines.f), first), shifted(wide_address(d_lines.b), first)
     work = work_in(wide_address(scratch.work), size)
-    lists = _lists(scratch, course.tables, mode, tile.positions, size)
-    d_q = shifted(wide_address(scratch.tile), tile.positions * size)
-    adjoints = Adjoints(d_f, d_b, d_q, shifted(wide_address(d_lines.unary), first))
-    _undo_back(tile, Site(q, b, f), course, mode, adjoints, d_tables, lists, work)
-    _undo_there(tile, Site(q, f, b_before), course, mode, adjoints, d_tables, lists, work, outs, across)
+    lists = Lists(wide_address(scratch.lists), len(scratch.lists) // size)
+    adjoints = Adjoints(d_f, d_b, wide_address(scratch.tile), shifted(wide_address(d_lines.unary), first))
+    of_tile = Record(shifted(record.f, first), shifted(record.b, first), True)
+    _undo_back(tile, of_tile.b, course, mode, adjoints, d_tables, lists, work)
+    _undo_there(tile, of_tile, course, mode, adjoints, d_tables, lists, work, outs, across)
 
 
 @kernel
-def sweep_vjp(tiles, direction, before, after, active, mode, d_state, adjoint, effects):
+def sweep_vjp(tiles, direction, record, active, mode, d_state, adjoint, d_q):
     """Undo the sweep of one direction.
 
-    Adds to the adjoints of the potentials. Without diagonals, adds the adjoint of q to the messages of the
-    other direction too; with them, leaves it in `d_q_by_columns`.
+    Adds to the adjoints of the potentials. `d_q` is None without diagonals: then the adjoint of q is added to
+    those of messages of the other direction; otherwise it is left in `d_q_by_columns`.
     """
-    seen = before if direction == ROWS else after  # other directions were swept before it
     scratch = adjoint.scratch
     for example in range(len(active)):
         if not active[example]:
             continue
-        f, b = messages_of(tiles, after, example, direction)
-        _, b_before = messages_of(tiles, before, example, direction)
+        kept = _record_of(tiles, record, example, direction)
         d_f, d_b = messages_of(tiles, d_state, example, direction)
         d_unary = array_of(tiles, adjoint.d_unary[direction], example, direction)
-        lines, d_lines = Lines(f, f, b, b_before), Adjoints(d_f, d_b, d_f, d_unary)
-        course = _course(tiles, direction, example, f)
+        d_lines, course = Adjoints(d_f, d_b, d_f, d_unary), _course(tiles, direction, example, d_f)
         d_tables = tables_of(tiles, adjoint.d_tables[direction], example, direction)
         sums = _sums_of(d_tables, scratch)
-        n_tiles, positions, n_values, lanes = f.shape
-        size, width = n_values * lanes, width_of(wide_address(f))
-        if effects is None:
+        n_tiles, positions, n_values, lanes = d_f.shape
+        size, width = n_values * lanes, width_of(wide_address(d_f))
+        if d_q is None:
             other, is_new = 1 - direction, adjoint.is_new[example]
             adjoint.is_new[example] = False
-            f_seen, b_seen = messages_of(tiles, seen, example, other)
-            rho = weights_of(tiles, example, other)
-            rho_seen = repeat_weights(rho, f_seen.shape)
-            unary = array_of(tiles, tiles.unary[other], example, other)
             d_f_seen, _ = messages_of(tiles, d_state, example, other)
-            q = scratch.tile[: positions * size].reshape((1, positions, n_values, lanes))
+            across = AdjointAcross(d_f_seen, weights_of(tiles, example, other).by_lane, is_new)
+            outs = Outs(wide_address(scratch.block), size + PADDING, width)
             for t in range(n_tiles):
-                cross_tile(f_seen, b_seen, rho_seen, unary, t, q, scratch)
-                tile, outs = (
-                    Tile(t, positions, n_values, lanes),
-                    Outs(wide_address(scratch.block), size + PADDING, width),
-                )
-                _clear_block(outs)
-                across = AdjointAcross(d_f_seen, rho.by_lane, is_new)
-                _undo_tile(tile, wide_address(q), lines, course, mode, d_lines, sums, scratch, outs, across)
+                fill(outs.place, outs.rows * outs.step, 0.0)
+                tile = Tile(t, positions, n_values, lanes)
+                _undo_tile(tile, kept, course, mode, d_lines, sums, scratch, outs, across)
         else:
-            q = array_of(tiles, adjoint.q[direction], example, direction)
-            q_of_eight_neighbours(tiles, direction, seen, example, effects, q, scratch)
-            d_q = array_of(tiles, adjoint.d_q, example, direction)
+            d_q_lines = array_of(tiles, d_q, example, direction)
             for t in range(n_tiles):
-                first = t * positions * size
-                tile, outs = (
-                    Tile(t, positions, n_values, lanes),
-                    Outs(shifted(wide_address(d_q), first), size, positions),
-                )
-                q_tile = shifted(wide_address(q), first)
-                _undo_tile(tile, q_tile, lines, course, mode, d_lines, sums, scratch, outs, ())
+                outs = Outs(shifted(wide_address(d_q_lines), t * positions * size), size, positions)
+                tile = Tile(t, positions, n_values, lanes)
+                _undo_tile(tile, kept, course, mode, d_lines, sums, scratch, outs, ())
             d_f[:] = 0.0
             by_columns = array_of(tiles, adjoint.d_q_by_columns[direction], example, COLUMNS)
-            to_columns(tiles, direction, example, d_q, by_columns)
+            to_columns(tiles, direction, example, d_q_lines, by_columns)
         _add_totals(sums, d_tables)
-
-
-@kernel
-def _clear_block(outs):
-    fill(outs.place, outs.rows * outs.step, 0.0)
 
 
 @kernel
@@ -428,12 +414,13 @@ def _sums_of(d_tables, scratch):
     return d_tables
 
 
-@vector_kernel
+@kernel
 def _add_totals(sums, d_tables):
     """Add the sums over lanes to the adjoint of a shared table."""
     if d_tables.ndim == 3:
-        n = d_tables.shape[1]
+        n, width = d_tables.shape[1], width_of(wide_address(sums))
         for x in range(n):
             for z in range(n):
-                at = (x * n + z) * width_of(wide_address(sums))
-                d_tables[0, x, z] += total(load(wide_address(sums), at))
+                first = (x * n + z) * width
+                for i in range(first, first + width):
+                    d_tables[0, x, z] += sums[i]

@@ -109,6 +109,11 @@ def store(vector, array, i):
     array[i : i + width_of(array)] = vector
 
 
+def stream(vector, array, i):
+    """Store a vector past the caches, at an address that is a multiple of the bytes of the vector."""
+    array[i : i + width_of(array)] = vector
+
+
 def prefetch(array, i, size):
     """Ask for numbers from an address on to be loaded into the cache."""
 
@@ -188,6 +193,7 @@ def _(context):
 
 @type_callable(put)
 @type_callable(store)
+@type_callable(stream)
 def _(context):
     return lambda value, array, i: types.none
 
@@ -212,14 +218,6 @@ def _same_type(context):
 def _type_of_total(context):
     def typer(vector):
         return vector.dtype if isinstance(vector, VectorType) else None
-
-    return typer
-
-
-def _type_with_scalar(context):
-    def typer(vector, limit):
-        if isinstance(vector, VectorType) and (limit == vector or isinstance(limit, types.Number)):
-            return vector
 
     return typer
 
@@ -296,6 +294,15 @@ def _(context, builder, signature, args):
     return context.get_dummy_value()
 
 
+@lower_builtin(stream, VectorType, AddressType, types.Integer)
+def _(context, builder, signature, args):
+    kind, one = signature.args[1], ir.IntType(32)(1)
+    place = vector_at(context, builder, kind, *args[1:])
+    stored = builder.store(args[0], place, align=kind.vector.width * kind.dtype.bitwidth // 8)
+    stored.set_metadata("nontemporal", builder.module.add_metadata([one]))
+    return context.get_dummy_value()
+
+
 @lower_builtin(prefetch, AddressType, *2 * [types.Integer])
 def _(context, builder, signature, args):
     place, at, size = args
@@ -357,12 +364,13 @@ def _estimate(builder, name, x):
 
 
 def _refined(builder, y, e, coefficients):
-    """Compute y (1 + c_0 e + c_1 e^2 + ...); numbers in single precision need one term."""
-    coefficients = coefficients if y.type.count == 8 else coefficients[:1]
-    p = _repeated(y.type, coefficients[-1])
-    for c in coefficients[-2::-1]:
-        p = builder.fadd(_repeated(y.type, c), builder.fmul(p, e))
-    return builder.fadd(y, builder.fmul(y, builder.fmul(p, e)))
+    """Compute y (1 + c_0 e + c_1 e^2 + c_2 e^3); numbers in single precision need one term."""
+    c = [_repeated(y.type, value) for value in coefficients]
+    p, product = c[0], builder.fmul(y, e)
+    if y.type.count == 8:  # short chains of operations, since sweeps wait for the result
+        p = builder.fadd(p, builder.fmul(c[1], e))
+        p = builder.fadd(p, builder.fmul(c[2], builder.fmul(e, e)))
+    return builder.fadd(y, builder.fmul(product, p))
 
 
 # Square roots and divisions take several times as long as an estimate y and a series in its relative error e.
@@ -432,7 +440,7 @@ def _lower_operator(operation, name):
 
 for _function in (zeros_like, sqrt, inverse_sqrt, inverse):
     type_callable(_function)(_same_type)
+type_callable(at_least)(_type_of_both)
 type_callable(total)(_type_of_total)
-type_callable(at_least)(_type_with_scalar)
 for _operation, _name in (("add", "fadd"), ("sub", "fsub"), ("mul", "fmul"), ("truediv", "fdiv")):
     _lower_operator(getattr(operator, _operation), _name)

@@ -116,7 +116,8 @@ class PairwiseEngine(MessageEngine):
         return sweep(self.schedule, self.graph, self.theta, *settings, state, active)
 
     @np.errstate(invalid="ignore")
-    def step_vjp(self, adjoint, before, after, active, d_state):
+    def step_vjp(self, adjoint, record, active, d_state):
+        before, after = record
         settings, states = (self.hubs, self.damping), (before, after.copy(), active, d_state)
         sweep_vjp(self.schedule, self.graph, self.theta, *settings, *states, adjoint)
 

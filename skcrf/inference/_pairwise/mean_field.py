@@ -124,7 +124,8 @@ class PairwiseMeanField(MeanFieldEngine):
     def update(self, state, active):
         _ascend(self.graph, self.theta, state, active)
 
-    def step_vjp(self, adjoint, before, after, active, d_state):
+    def step_vjp(self, adjoint, record, active, d_state):
+        before, after = record
         _ascend_vjp(self.graph, self.theta, before, after.copy(), active, d_state, adjoint)
 
     def objective(self, mu):

@@ -194,7 +194,8 @@ class SequentialLatticeEngine(MessageEngine):
             self.allowed = allowed
         return self.allowed
 
-    def step_vjp(self, adjoint, before, after, active, d_state):
+    def step_vjp(self, adjoint, record, active, d_state):
+        before, after = record
         states = before[:, 0], after[:, 0]
         sweep_vjp(self.strips, *states, active, self.mode, d_state[:, 0], *adjoint)
 
