@@ -18,7 +18,11 @@ EXAMPLES = sorted(Path(__file__).parents[1].glob("examples/*.py"))
 
 #: Title, module and description of each part of the API that has no registry.
 MODULES = [
-    ("Preprocessing", "skcrf.preprocessing", "Transformers for images, sequences and graphs."),
+    (
+        "Preprocessing",
+        "skcrf.preprocessing",
+        "Transformers for images, sequences and graphs.",
+    ),
     ("Metrics", "skcrf.metrics", "Scores pooled over the labelled sites of all examples."),
     ("Displays", "skcrf.plotting", "Figures as scikit-learn's displays; they require matplotlib."),
     ("Datasets", "skcrf.datasets", "Generated images with labels, and lazily loaded images."),
@@ -51,7 +55,7 @@ def write(folder):
         members = [
             m for m in map(vars(module).get, _public(module)) if inspect.isclass(m) or inspect.isroutine(m)
         ]
-        rows = [(_link(folder, member), _summary(member)) for member in members]
+        rows = [(_link(folder, member, module_name), _summary(member)) for member in members]
         parts += [_title(title), f"``{module_name}``. {text}\n", _table(("Name", "Description"), rows)]
         if module_name == "skcrf.metrics":
             names = ", ".join(f"``{name!r}``" for name in SCORERS)

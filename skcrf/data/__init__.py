@@ -2,6 +2,15 @@
 
 from skcrf.data.batch import Batch, BatchLoader, check_unlabelled, make_batches, partition, stack_rows
 from skcrf.data.class_weights import compute_class_weights
+from skcrf.data.edge_features import (
+    EDGE_FEATURES,
+    Contrast,
+    Differences,
+    as_edge_features,
+    choose_channels,
+    contrast,
+    edge_differences,
+)
 from skcrf.data.examples import (
     Examples,
     Source,
@@ -21,25 +30,31 @@ from skcrf.data.labels import (
     sorted_classes,
 )
 from skcrf.data.readers import (
-    EDGE_FEATURES,
+    BaseEdgeFeatures,
     BaseReader,
+    Bias,
     Example,
     ImageReader,
     LatticeTopology,
     MeshTopology,
     Topology,
-    edge_differences,
+    compute_edge_features,
+    count_edge_features,
 )
 from skcrf.data.sequences import ChainTopology, SequenceReader, as_dictionaries, has_names
 from skcrf.data.sites import SiteReader
 
 __all__ = [
     "EDGE_FEATURES",
+    "BaseEdgeFeatures",
     "BaseReader",
     "Batch",
     "BatchLoader",
+    "Bias",
     "ChainTopology",
+    "Contrast",
     "DAGReader",
+    "Differences",
     "Example",
     "Examples",
     "GraphReader",
@@ -55,10 +70,15 @@ __all__ = [
     "Topology",
     "any_lazy",
     "as_dictionaries",
+    "as_edge_features",
     "check_classes",
     "check_unlabelled",
     "check_weights",
+    "choose_channels",
     "compute_class_weights",
+    "compute_edge_features",
+    "contrast",
+    "count_edge_features",
     "edge_differences",
     "has_names",
     "is_lazy",

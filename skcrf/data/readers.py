@@ -9,11 +9,14 @@ from typing import NamedTuple
 
 import numpy as np
 from scipy import sparse
-from sklearn.preprocessing import FunctionTransformer
+from sklearn.base import BaseEstimator
 from sklearn.utils import assert_all_finite
 
 from skcrf.data.examples import has_axes
-from skcrf.graph import lattice, mesh
+from skcrf.graph import OFFSETS, PARENTS, lattice, mesh
+
+# Types of indicators: they take one byte, and are never converted as a whole.
+_INDICATORS = (np.bool_, np.uint8)
 
 
 class Example(NamedTuple):
@@ -127,8 +130,8 @@ class Topology(ABC):
         return None
 
 
-def _float_type(dtype):
-    # Half the memory where float32 holds every value: integers of up to 16 bits, as in most images.
+def float_type(dtype):
+    """Return float32 if it holds every value of a type, such as integers of up to 16 bits, else float64."""
     return np.float32 if np.can_cast(dtype, np.float32) else np.float64
 
 
@@ -185,7 +188,7 @@ def as_rows(features, name, n_features=None, as_in="in fit"):
     if n_features is not None and rows.shape[1] != n_features:
         raise ValueError(f"{name} must have {n_features} features per site, as {as_in}, got {rows.shape[1]}.")
     if not sparse.issparse(rows):
-        rows = np.ascontiguousarray(rows, dtype=_float_type(rows.dtype))
+        rows = np.ascontiguousarray(rows, dtype=float_type(rows.dtype))
     assert_all_finite(rows.data if sparse.issparse(rows) else rows, input_name=name)
     return rows
 
@@ -193,7 +196,7 @@ def as_rows(features, name, n_features=None, as_in="in fit"):
 def _as_sparse(features, name):
     if features.dtype.kind not in "buif":
         raise ValueError(f"{name} must hold real numbers, got dtype {features.dtype}.")
-    return features.tocsr().astype(_float_type(features.dtype), copy=False)
+    return features.tocsr().astype(float_type(features.dtype), copy=False)
 
 
 # Images
@@ -211,66 +214,182 @@ class ImageReader(BaseReader):
         return Example(image.reshape(-1, image.shape[2]), shape, shape)
 
 
+class BaseEdgeFeatures(BaseEstimator, ABC):
+    """Base class of features of pairs of neighbouring pixels.
+
+    A subclass computes features from the whole image, the two pixels of each pair and its direction. The
+    classifiers of images take it as ``edge_features=``. They add a constant feature, and each direction has
+    its own weights for all features.
+
+    Conventions
+    -----------
+    - `transform_edges` computes all pairs at once. It is called for images of any size, one at a time, and
+      from several threads; it must not change `self`.
+    - Indicators should be bool or uint8: they take one byte each. Other types are stored as float32 where it
+      holds every value of the type, else as float64.
+    - A subclass that learns nothing only defines `transform_edges`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skcrf import GridCRFClassifier
+    >>> from skcrf.datasets import make_binary_denoising
+    >>> from skcrf.preprocessing import BaseEdgeFeatures
+    >>> class DarkerEnd(BaseEdgeFeatures):
+    ...     def transform_edges(self, image, edges, offsets):
+    ...         values = image[:, :, 0].ravel()
+    ...         return np.minimum(values[edges[:, 0]], values[edges[:, 1]])[:, None]
+    >>> X, Y = make_binary_denoising(n_images=2, shape=(8, 8), random_state=0)
+    >>> GridCRFClassifier(edge_features=DarkerEnd(), tol=0.1).fit(X, Y).edge_coef_.shape
+    (4, 2, 2)
+    """
+
+    def fit_edges(self, samples, n_features):
+        """Learn what the features need, such as thresholds.
+
+        Parameters
+        ----------
+        samples : iterable of tuple
+            Arguments ``(image, edges, offsets)`` of `transform_edges`, for images spread evenly over the
+            training set. They are loaded in each loop over `samples`. There are none if no image has
+            neighbouring pixels.
+        n_features : int
+            Number of features of a pixel.
+
+        Returns
+        -------
+        self : object
+            The fitted features.
+        """
+        return self
+
+    @abstractmethod
+    def transform_edges(self, image, edges, offsets):
+        """Compute the features of all edges of an image.
+
+        Parameters
+        ----------
+        image : ndarray of shape (height, width, n_features)
+            Image, float32 or float64.
+        edges : ndarray of shape (n_edges, 2)
+            The two pixels of each edge; pixel (r, c) has the index ``r * width + c``.
+        offsets : ndarray of shape (n_edges, 2)
+            Rows and columns from the first pixel to the second: (0, 1) to the right, (1, 0) down.
+
+        Returns
+        -------
+        features : ndarray of shape (n_edges, n_edge_features)
+            Features.
+        """
+
+    def get_feature_names_out(self, input_features=None):
+        """Get the names of the features.
+
+        Parameters
+        ----------
+        input_features : array-like of str, default=None
+            Names of the features of a pixel; None for x0, x1, ...
+
+        Returns
+        -------
+        feature_names_out : ndarray of str
+            One name per feature of an edge.
+        """
+        raise AttributeError(f"{type(self).__name__} has no feature names.")
+
+
+class Bias(BaseEdgeFeatures):
+    """No features but the constant, so that all edges of one direction share a table."""
+
+    def transform_edges(self, image, edges, offsets):
+        return np.zeros((len(edges), 0))
+
+    def get_feature_names_out(self, input_features=None):
+        return np.array([], dtype=object)
+
+
+def compute_edge_features(features, image, edges, offsets):
+    """Compute features of edges, and raise an error unless there is one row per edge."""
+    found = np.asarray(features.transform_edges(image, edges, offsets))
+    if found.ndim != 2 or len(found) != len(edges):
+        raise ValueError(
+            f"edge_features must return one row per edge, shape ({len(edges)}, n_features), got shape "
+            f"{found.shape} from {features!r}."
+        )
+    if found.dtype.kind not in "buif":
+        raise TypeError(f"edge_features must return numbers, got dtype {found.dtype} from {features!r}.")
+    return found if found.dtype.type in _INDICATORS else found.astype(float_type(found.dtype), copy=False)
+
+
+def count_edge_features(features, n_features):
+    """Return the number of features of an edge that fitted BaseEdgeFeatures make."""
+    pair = np.zeros((1, 2, n_features)), np.array([[0, 1]]), np.array([[0, 1]])
+    return compute_edge_features(features, *pair).shape[1]
+
+
+def with_constant(features):
+    """Put a constant feature before others, of the same type except that booleans become uint8."""
+    dtype = np.uint8 if features.dtype == bool else features.dtype
+    return np.hstack([np.ones((len(features), 1), dtype), features], dtype=dtype)
+
+
 class GridTopology(Topology):
-    """Lattices of pixels whose edge features come from absolute differences of pixel features.
+    """Lattices of pixels whose edge features come from the images.
 
     Parameters
     ----------
-    n_groups : int
-        Number of directions.
-    transformer : transformer or None
-        Fitted transformer of the differences; None for no features but the constant.
+    offsets : sequence of tuple
+        Rows and columns from the first pixel to the second in each direction.
+    features : BaseEdgeFeatures
+        Fitted features of the edges besides the constant.
     n_edge_features : int
-        Number of features of an edge.
+        Number of features of an edge; with the constant alone, edges of one direction share a table.
     """
 
-    def __init__(self, n_groups, transformer, n_edge_features):
-        self.n_groups = n_groups
-        self.transformer = transformer
+    def __init__(self, offsets, features, n_edge_features):
+        self.offsets = np.array(offsets)
+        self.n_groups = len(offsets)
+        self.features = features
         self.n_edge_features = n_edge_features
 
+    @property
+    def is_tied(self):
+        """Whether all edges of one direction share a table."""
+        return self.n_edge_features == 1
+
     def edge_features(self, graph, outline, X):
-        constant = np.ones((graph.n_tables, 1))
-        if self.transformer is None or graph.n_edges == 0:
-            return np.broadcast_to(constant, (graph.n_tables, self.n_edge_features))
-        features = self.transformer.transform(edge_differences(graph, X))
-        dense = features.toarray() if sparse.issparse(features) else np.asarray(features)
-        return np.hstack([constant, dense], dtype=_float_type(dense.dtype))
+        if self.is_tied:
+            return np.ones((graph.n_tables, 1))
+        if graph.n_edges == 0:
+            return np.zeros((0, self.n_edge_features), np.uint8)  # does not widen those of other images
+        return with_constant(compute_edge_features(self.features, *self.view(graph, outline, X)))
+
+    def view(self, graph, outline, X):
+        """Return an image as `BaseEdgeFeatures` see it: pixels, edges and offsets."""
+        offsets = self.offsets[graph.table_group[graph.edge_table]]
+        return X.reshape(*outline, X.shape[1]), graph.edges, offsets
 
 
 class LatticeTopology(GridTopology):
     """Undirected lattices with four or eight neighbours."""
 
-    def __init__(self, connectivity, transformer, n_edge_features):
-        super().__init__(connectivity // 2, transformer, n_edge_features)
+    def __init__(self, connectivity, features, n_edge_features):
+        super().__init__(OFFSETS[connectivity], features, n_edge_features)
         self.connectivity = connectivity
 
     def graph(self, outline):
-        return lattice(*outline, connectivity=self.connectivity, tied=self.transformer is None)
+        return lattice(*outline, connectivity=self.connectivity, tied=self.is_tied)
 
 
 class MeshTopology(GridTopology):
     """Directed lattices: each pixel has some of its neighbours as parents."""
 
-    def __init__(self, parents, transformer, n_edge_features):
-        super().__init__(len(parents), transformer, n_edge_features)
+    def __init__(self, parents, features, n_edge_features):
+        super().__init__([PARENTS[parent] for parent in parents], features, n_edge_features)
         self.parents = parents
 
     def graph(self, outline):
-        return mesh(*outline, parents=self.parents, tied=self.transformer is None)
-
-
-def _norm(differences):
-    return np.linalg.norm(differences, axis=1, keepdims=True)
-
-
-#: Transformers of the absolute differences across an edge, by name; None for no such features.
-EDGE_FEATURES = {"bias": None, "contrast": FunctionTransformer(_norm)}
-
-
-def edge_differences(graph, X):
-    """Compute the absolute differences of features across each edge, (n_edges, n_features)."""
-    return np.abs(X[graph.edges[:, 0]] - X[graph.edges[:, 1]])
+        return mesh(*outline, parents=self.parents, tied=self.is_tied)
 
 
 def as_image(example, name, n_features=None, as_in="in fit"):
@@ -300,7 +419,7 @@ def as_image(example, name, n_features=None, as_in="in fit"):
         )
     if image.size == 0:
         raise ValueError(f"{name} must have at least one pixel and one feature, got shape {image.shape}.")
-    image = np.ascontiguousarray(image.reshape(*image.shape[:2], -1), dtype=_float_type(image.dtype))
+    image = np.ascontiguousarray(image.reshape(*image.shape[:2], -1), dtype=float_type(image.dtype))
     assert_all_finite(image, input_name=name)
     if n_features is not None and image.shape[2] != n_features:
         raise ValueError(

@@ -230,10 +230,10 @@ class GridDAGMClassifier(DirectedMixin, BaseGridClassifier):
     parents : sequence of {"above", "left", "above_left", "above_right"}, default=("above", "left")
         Neighbours of a pixel that are its parents. Each of them has its own weights; the table of a pixel has
         n_classes ** (n_parents + 1) entries.
-    edge_features : {"bias", "contrast"} or transformer, default="bias"
-        Features of a pixel and a parent. "bias" is a constant; "contrast" adds the norm of the difference of
-        the two pixels' features; a transformer adds its output for the absolute differences, an array of
-        shape (n_edges, n_features), as for `GridCRFClassifier`.
+    edge_features : {"bias", "contrast"}, BaseEdgeFeatures or transformer, default="bias"
+        Features of a pixel and a parent, as for `GridCRFClassifier`. "bias" is a constant; "contrast" adds
+        the norm of the difference of the two pixels' features; see `skcrf.preprocessing` for others. A
+        transformer adds its output for the absolute differences, an array of shape (n_edges, n_features).
     max_iter : int, default=100
         Maximum number of iterations of the optimizer, in each stage of a fit. A start that has to be fitted,
         see `init`, has as many of its own.
@@ -257,6 +257,9 @@ class GridDAGMClassifier(DirectedMixin, BaseGridClassifier):
         bars.
     random_state : int, RandomState instance or None, default=None
         Seed of mini-batch optimizers, and of the images that schedule "doubling" draws.
+    unary_channels : slice, array-like of int or bool, or None, default=None
+        Features of a pixel that the potentials of single pixels depend on; None for all. The weights of the
+        others in `coef_` are 0; only `edge_features` see them.
 
     Attributes
     ----------
@@ -271,6 +274,8 @@ class GridDAGMClassifier(DirectedMixin, BaseGridClassifier):
     edge_coef_ : ndarray of shape (n_edge_features * n_parents, n_classes, n_classes)
         Weights of the features of pairs, those with each of `parents` in turn. The first class is that of the
         parent, the second that of the pixel.
+    edge_features_ : BaseEdgeFeatures
+        Fitted features of pairs, without the constant; a transformer is wrapped.
     n_iter_ : int
         Number of iterations of the optimizer, without those of the start.
     loss_curve_ : list of float
@@ -326,6 +331,7 @@ class GridDAGMClassifier(DirectedMixin, BaseGridClassifier):
         warm_start=False,
         verbose=0,
         random_state=None,
+        unary_channels=None,
     ):
         self.inference = inference
         self.loss = loss
@@ -347,10 +353,11 @@ class GridDAGMClassifier(DirectedMixin, BaseGridClassifier):
         self.warm_start = warm_start
         self.verbose = verbose
         self.random_state = random_state
+        self.unary_channels = unary_channels
 
     @property
     def _topology(self):
-        return MeshTopology(self.parents_, self.edge_transformer_, self.n_edge_features_)
+        return MeshTopology(self.parents_, self.edge_features_, self.n_edge_features_)
 
     def _fit_edge_features(self, examples):
         parents = tuple(self.parents)

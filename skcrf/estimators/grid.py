@@ -5,15 +5,25 @@ from numbers import Integral
 from typing import NamedTuple
 
 import numpy as np
-from sklearn.base import clone
-from sklearn.utils import get_tags
 from sklearn.utils._param_validation import HasMethods, Options, StrOptions
 
-from skcrf.data import EDGE_FEATURES, ImageReader, LatticeTopology, edge_differences
+from skcrf.data import (
+    EDGE_FEATURES,
+    BaseEdgeFeatures,
+    Bias,
+    Differences,
+    Examples,
+    ImageReader,
+    LatticeTopology,
+    Topology,
+    as_edge_features,
+    choose_channels,
+    count_edge_features,
+)
 from skcrf.estimators._base import BaseFieldClassifier
 from skcrf.estimators._prediction import needs_marginals
 
-# Numbers that a transformer of edge features is fitted to, about: 128 MB.
+# Numbers that features of edges are fitted to, about: 128 MB.
 _FITTED_NUMBERS = 2**24
 
 
@@ -30,39 +40,55 @@ class ArrangeDirections(NamedTuple):
         return batch.split(rows)
 
 
+class EdgeSamples(NamedTuple):
+    """Images spread evenly over all, as many as memory should hold; read in each loop over them."""
+
+    examples: Examples
+    topology: Topology
+    n_features: int
+
+    def __iter__(self):
+        """Yield the arguments of `transform_edges` for each image with edges."""
+        sizes = self.examples.sizes * (self.examples.sizes > 1) * self.topology.n_groups * self.n_features
+        every = max(1, math.ceil(sizes.sum() / _FITTED_NUMBERS))
+        for i in np.flatnonzero(sizes)[::every]:
+            X, _, outline = self.examples[i]
+            graph = self.topology.graph(outline)
+            if graph.n_edges:
+                yield self.topology.view(graph, outline, X)
+
+
 class BaseGridClassifier(BaseFieldClassifier):
     """Base class of the classifiers of images."""
 
     _parameter_constraints = {
         **BaseFieldClassifier._parameter_constraints,
-        "edge_features": [StrOptions(set(EDGE_FEATURES)), HasMethods(["fit", "transform"])],
+        "edge_features": [StrOptions(set(EDGE_FEATURES)), BaseEdgeFeatures, HasMethods(["fit", "transform"])],
+        "unary_channels": ["array-like", slice, None],
     }
 
     _reader = ImageReader()
 
-    def _fit_edge_features(self, examples):
-        named = isinstance(self.edge_features, str)
-        transformer = EDGE_FEATURES[self.edge_features] if named else self.edge_features
-        self.edge_transformer_, self.n_edge_features_ = None, 1
-        if transformer is None:
-            return
-        transformer = clone(transformer)
-        seen = [np.zeros((1, self.n_features_in_))]  # enough for a transformer that learns nothing
-        if get_tags(transformer).requires_fit:
-            seen = list(self._some_differences(examples))
-            if not seen:
-                return
-        made = transformer.fit_transform(np.concatenate(seen))
-        self.edge_transformer_, self.n_edge_features_ = transformer, 1 + made.shape[1]
+    @property
+    def edge_transformer_(self):
+        """Fitted transformer of differences; None if `edge_features` is none or there were no edges."""
+        return self.edge_features_.transformer_ if isinstance(self.edge_features_, Differences) else None
 
-    def _some_differences(self, examples):
-        """Yield differences across the edges of images spread over all, as many as memory should hold."""
-        topology = self._topology
-        sizes = examples.sizes * (examples.sizes > 1) * topology.n_groups * self.n_features_in_
-        every = max(1, math.ceil(sizes.sum() / _FITTED_NUMBERS))
-        for i in np.flatnonzero(sizes)[::every]:
-            X, _, outline = examples[i]
-            yield edge_differences(topology.graph(outline), X)
+    def _model_options(self):
+        options = super()._model_options()
+        if self.unary_channels is None:
+            return options
+        used = np.zeros(self.n_features_in_, dtype=bool)
+        used[choose_channels(self.unary_channels, self.n_features_in_, "unary_channels")] = True
+        return options | {"used": used}
+
+    def _fit_edge_features(self, examples):
+        self.edge_features_, self.n_edge_features_ = Bias(), 1  # of the topology that gives the samples
+        samples = EdgeSamples(examples, self._topology, self.n_features_in_)
+        named = isinstance(self.edge_features, str)
+        features = EDGE_FEATURES[self.edge_features]() if named else as_edge_features(self.edge_features)
+        self.edge_features_ = features.fit_edges(samples, self.n_features_in_)
+        self.n_edge_features_ = 1 + count_edge_features(self.edge_features_, self.n_features_in_)
 
 
 class GridCRFClassifier(BaseGridClassifier):
@@ -112,11 +138,13 @@ class GridCRFClassifier(BaseGridClassifier):
         loss and the inference.
     connectivity : {4, 8}, default=4
         Number of neighbours of a pixel.
-    edge_features : {"bias", "contrast"} or transformer, default="bias"
+    edge_features : {"bias", "contrast"}, BaseEdgeFeatures or transformer, default="bias"
         Features of a pair of neighbours; each direction has its own weights for them. "bias" is a constant;
-        "contrast" adds the norm of the difference of the two pixels' features; a transformer adds its output
-        for the absolute differences, an array of shape (n_edges, n_features). It is fitted to the edges of
-        images spread evenly over X, to all of them unless they hold more than about 2**24 numbers.
+        all others are added to it: "contrast" is the norm of the difference of the two pixels' features; see
+        `skcrf.preprocessing` for others, such as `ContrastThresholds`. A transformer adds its output for the
+        absolute differences, an array of shape (n_edges, n_features). Features that are learned are fitted to
+        the edges of images spread evenly over X, to all of them unless they hold more than about 2**24
+        numbers.
     symmetric : bool or "potts", default=False
         Whether the two pixels of a pair can be exchanged: ``edge_coef_[f, a, b] == edge_coef_[f, b, a]``;
         each direction still has its own weights. With "potts", only equality of the two labels matters, in
@@ -146,6 +174,9 @@ class GridCRFClassifier(BaseGridClassifier):
         bars.
     random_state : int, RandomState instance or None, default=None
         Seed of mini-batch optimizers, and of the images that schedule "doubling" draws.
+    unary_channels : slice, array-like of int or bool, or None, default=None
+        Features of a pixel that the potentials of single pixels depend on; None for all. The weights of the
+        others in `coef_` are 0; only `edge_features` see them.
 
     Attributes
     ----------
@@ -160,6 +191,8 @@ class GridCRFClassifier(BaseGridClassifier):
     edge_coef_ : ndarray of shape (n_edge_features, n_classes, n_classes)
         Weights of the features of pairs: those for horizontal pairs, then vertical ones, then, with 8
         neighbours, those towards down-right and down-left. The first class is that of the left (upper) pixel.
+    edge_features_ : BaseEdgeFeatures
+        Fitted features of pairs, without the constant; a transformer is wrapped.
     n_iter_ : int
         Number of iterations of the optimizer, without those of the start.
     loss_curve_ : list of float
@@ -216,6 +249,7 @@ class GridCRFClassifier(BaseGridClassifier):
         warm_start=False,
         verbose=0,
         random_state=None,
+        unary_channels=None,
     ):
         self.inference = inference
         self.loss = loss
@@ -238,10 +272,11 @@ class GridCRFClassifier(BaseGridClassifier):
         self.warm_start = warm_start
         self.verbose = verbose
         self.random_state = random_state
+        self.unary_channels = unary_channels
 
     @property
     def _topology(self):
-        return LatticeTopology(self.connectivity_, self.edge_transformer_, self.n_edge_features_)
+        return LatticeTopology(self.connectivity_, self.edge_features_, self.n_edge_features_)
 
     def _model_options(self):
         return super()._model_options() | {"symmetric": self.symmetric}

@@ -18,7 +18,7 @@ class DirectedModel(PairwiseModel):
 
     Parameters
     ----------
-    n_classes, n_features, n_edge_features, n_groups, symmetric, fit_intercept : object
+    n_classes, n_features, n_edge_features, n_groups, symmetric, fit_intercept, used : object
         As for `PairwiseModel`.
     conditions_on_labels : bool, default=False
         Whether parents whose label is known are left out of the factors, which makes them small.

@@ -29,10 +29,19 @@ class PairwiseModel(BaseModel):
         Ties between the weights of edges.
     fit_intercept : bool, default=True
         Whether each class has an intercept.
+    used : ndarray of shape (n_features,) or None, default=None
+        Booleans: the features whose weights may differ from 0; None for all.
     """
 
     def __init__(
-        self, n_classes, n_features, n_edge_features=1, n_groups=1, symmetric=False, fit_intercept=True
+        self,
+        n_classes,
+        n_features,
+        n_edge_features=1,
+        n_groups=1,
+        symmetric=False,
+        fit_intercept=True,
+        used=None,
     ):
         self.n_classes = n_classes
         self.n_features = n_features
@@ -40,6 +49,7 @@ class PairwiseModel(BaseModel):
         self.n_groups = n_groups
         self.symmetric = symmetric
         self.fit_intercept = fit_intercept
+        self.used = used
 
     @property
     def shapes(self):
@@ -56,6 +66,8 @@ class PairwiseModel(BaseModel):
     def project(self, params):
         if not self.fit_intercept:
             params = params | {"intercept": np.zeros_like(params["intercept"])}
+        if self.used is not None:
+            params = params | {"coef": np.where(self.used, params["coef"], 0.0)}
         return params | {"edge_coef": TIES[self.symmetric](params["edge_coef"], self.n_groups)}
 
     def independent(self):

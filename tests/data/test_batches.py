@@ -13,10 +13,10 @@ from sklearn.datasets import load_iris
 from sklearn.feature_extraction import DictVectorizer
 
 from skcrf.data import (
-    EDGE_FEATURES,
     Batch,
     BatchLoader,
     ChainTopology,
+    Contrast,
     DAGReader,
     GraphReader,
     GraphTopology,
@@ -30,7 +30,7 @@ from skcrf.data import (
 )
 from skcrf.datasets import LazyImages, make_potts
 
-CONTRAST = LatticeTopology(4, EDGE_FEATURES["contrast"].fit(np.zeros((1, 2))), 2)
+CONTRAST = LatticeTopology(4, Contrast(), 2)
 
 
 def hide(y):

@@ -8,8 +8,10 @@ from scipy import sparse
 from sklearn.preprocessing import FunctionTransformer
 
 from skcrf.data import (
-    EDGE_FEATURES,
+    Bias,
     ChainTopology,
+    Contrast,
+    Differences,
     GraphTopology,
     LatticeTopology,
     MeshTopology,
@@ -27,7 +29,7 @@ def assert_same_graph(found, expected):
 def test_edge_differences_are_absolute():
     graph = fields.SINGLES["star_tied"]  # edges (3, 0), (3, 1), (3, 2)
     X = np.array([[0.0, 1.0], [2.0, 1.0], [-4.0, 0.0], [1.0, 5.0]])
-    assert_array_equal(edge_differences(graph, X), [[1, 4], [1, 4], [5, 5]])
+    assert_array_equal(edge_differences(graph.edges, X), [[1, 4], [1, 4], [5, 5]])
 
 
 @pytest.mark.parametrize("connectivity", [4, 8])
@@ -43,8 +45,7 @@ def test_lattices_share_a_table_per_direction_without_edge_features(connectivity
 
 def test_contrast_is_the_norm_of_the_difference():
     X = np.random.default_rng(0).normal(size=(12, 2))
-    contrast = EDGE_FEATURES["contrast"].fit(X)
-    topology = LatticeTopology(4, contrast, 2)
+    topology = LatticeTopology(4, Contrast(), 2)
     graph = topology.graph((3, 4))
     assert_same_graph(graph, lattice(3, 4, tied=False))
     V = topology.edge_features(graph, (3, 4), X)
@@ -53,20 +54,21 @@ def test_contrast_is_the_norm_of_the_difference():
 
 
 def test_sparse_edge_features_become_dense():
-    transformer = FunctionTransformer(sparse.csr_array)
-    topology = LatticeTopology(4, transformer.fit(np.zeros((1, 2))), 3)
+    features = Differences(FunctionTransformer(sparse.csr_array)).fit_edges([], 2)
+    topology = LatticeTopology(4, features, 3)
     X = np.random.default_rng(0).normal(size=(4, 2))
     graph = topology.graph((2, 2))
     V = topology.edge_features(graph, (2, 2), X)
-    assert_array_equal(V, np.c_[np.ones(4), edge_differences(graph, X)])
+    assert_array_equal(V, np.c_[np.ones(4), edge_differences(graph.edges, X)])
 
 
 def test_images_of_one_pixel_have_no_edges():
-    for transformer in (None, EDGE_FEATURES["contrast"]):
-        topology = LatticeTopology(4, transformer, 2)
+    for features, n_edge_features in ((Bias(), 1), (Contrast(), 2)):
+        topology = LatticeTopology(4, features, n_edge_features)
         graph = topology.graph((1, 1))
         assert graph.n_edges == 0
-        assert topology.edge_features(graph, (1, 1), np.zeros((1, 3))).shape == (graph.n_tables, 2)
+        V = topology.edge_features(graph, (1, 1), np.zeros((1, 3)))
+        assert V.shape == (graph.n_tables, n_edge_features)
 
 
 def test_meshes_have_a_group_of_edges_per_parent():

@@ -21,7 +21,7 @@ from sklearn.preprocessing import StandardScaler
 from threadpoolctl import threadpool_info
 
 from skcrf import GridCRFClassifier
-from skcrf.data import EDGE_FEATURES, LatticeTopology
+from skcrf.data import Contrast, LatticeTopology
 from skcrf.datasets import LazyImages, make_potts
 from skcrf.gradients import Backprop
 from skcrf.inference import TRW
@@ -236,7 +236,7 @@ def test_errors_of_workers_are_raised_by_the_client(on_dask, monkeypatch):
 
 def test_pickles_of_batches_are_small(data):
     X, Y = data
-    contrast = LatticeTopology(4, EDGE_FEATURES["contrast"], 2)
+    contrast = LatticeTopology(4, Contrast(), 2)
     batches = batches_of(X, Y, topology=contrast)
     batches[0].n_labels, batches[0].groups  # are not sent: each process can compute them
     sent = pickle.dumps(batches[0])

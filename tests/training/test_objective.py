@@ -12,9 +12,18 @@ from limits import set_limit
 from messages import says
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
+from sklearn.preprocessing import FunctionTransformer
 
 from skcrf import GridCRFClassifier
-from skcrf.data import ChainTopology, DAGReader, GraphReader, GraphTopology, LatticeTopology, SequenceReader
+from skcrf.data import (
+    ChainTopology,
+    DAGReader,
+    Differences,
+    GraphReader,
+    GraphTopology,
+    LatticeTopology,
+    SequenceReader,
+)
 from skcrf.datasets import make_potts
 from skcrf.inference import BP, TRW, Exact, GraphCut, MaxProduct
 from skcrf.losses import LOSSES, Hinge, LatentHinge, Likelihood, Pseudolikelihood, Unified
@@ -43,13 +52,6 @@ def draw(objective, rng):
     return objective.model.project_vector(rng.normal(size=len(zeros(objective))))
 
 
-class Contrast:
-    """Absolute differences as edge features."""
-
-    def transform(self, differences):
-        return differences
-
-
 # The gradient
 
 
@@ -58,9 +60,11 @@ class Contrast:
 def test_gradient_agrees_with_differences_along_tied_weights(symmetric, fit_intercept, seed):
     """The gradient is the projection of the derivative onto the weights that the ties allow."""
     X, Y = potts_images()
-    topology = LatticeTopology(4, Contrast(), 3)
+    differences = Differences(FunctionTransformer()).fit_edges([], 2)
+    topology = LatticeTopology(4, differences, 3)
     batches = batches_of(X, Y, topology=topology, sample_weight=[1.0, 0.5, 2.0])
-    model = lattice_model(batches, 3, topology, symmetric=symmetric, fit_intercept=fit_intercept)
+    ties = {"symmetric": symmetric, "fit_intercept": fit_intercept, "used": np.array([True, False])}
+    model = lattice_model(batches, 3, topology, **ties)
     objective = objective_of(batches, model, alpha=0.1)
     rng = np.random.default_rng(seed)
     for _ in range(2):
