@@ -38,6 +38,7 @@ from skcrf.data.readers import (
     LatticeTopology,
     MeshTopology,
     Topology,
+    as_image,
     compute_edge_features,
     count_edge_features,
 )
@@ -71,6 +72,7 @@ __all__ = [
     "any_lazy",
     "as_dictionaries",
     "as_edge_features",
+    "as_image",
     "check_classes",
     "check_unlabelled",
     "check_weights",

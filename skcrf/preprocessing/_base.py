@@ -78,7 +78,7 @@ class BaseSiteTransformer(CallbackSupportMixin, TransformerMixin, BaseEstimator,
         return self._transform_examples(X, self._fitted_reader)
 
     def _transform_examples(self, X, reader, **options):
-        X_loaded = _load(X)
+        X_loaded = load(X)
         pairs = zip(X_loaded, read_examples(X_loaded, reader).items, strict=True)
         return like_container(X, [self._transform_example(x, example, **options) for x, example in pairs])
 
@@ -124,7 +124,7 @@ class BaseSiteTransformer(CallbackSupportMixin, TransformerMixin, BaseEstimator,
         if self._is_table(X):
             self._unfitted_reader.check_table(X)
             return [Example(validate_data(self, X, reset=reset, dtype=(np.float64, np.float32)), (), None)]
-        examples = read_examples(_load(X), self._unfitted_reader if reset else self._fitted_reader)
+        examples = read_examples(load(X), self._unfitted_reader if reset else self._fitted_reader)
         if reset:
             self._set_n_features_in(examples.reader)
             vars(self).pop("feature_names_in_", None)  # of an earlier fit to a table
@@ -134,7 +134,7 @@ class BaseSiteTransformer(CallbackSupportMixin, TransformerMixin, BaseEstimator,
         self.n_features_in_ = reader.n_features
 
 
-def _load(X):
+def load(X):
     """Load lazy examples, each of them once."""
     return list(X) if is_lazy(X) else X
 

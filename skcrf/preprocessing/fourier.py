@@ -8,6 +8,7 @@ from sklearn.utils.validation import _check_feature_names_in, check_is_fitted
 
 from skcrf.data import ImageReader
 from skcrf.preprocessing._base import BaseSiteTransformer, has_table_rows
+from skcrf.preprocessing.positions import pixel_positions
 
 
 class FourierFeatures(BaseSiteTransformer):
@@ -71,7 +72,8 @@ class FourierFeatures(BaseSiteTransformer):
             )
         rows = example.X
         if self.position_:
-            rows = np.concatenate([rows, _positions(*example.shape).astype(rows.dtype)], axis=1)
+            positions = pixel_positions(*example.shape).reshape(2, -1).T
+            rows = np.concatenate([rows, positions.astype(rows.dtype)], axis=1)
         angles = rows @ (self.scale * _binary_vectors(rows.shape[1])).astype(rows.dtype)
         return np.concatenate([np.sin(angles), np.cos(angles)], axis=1)
 
@@ -105,9 +107,3 @@ class FourierFeatures(BaseSiteTransformer):
 def _binary_vectors(n):
     """Return all binary vectors of length n as the columns of a matrix (n, 2**n)."""
     return np.arange(2**n) >> np.arange(n)[:, None] & 1
-
-
-def _positions(height, width):
-    """Return the row and the column of each pixel, scaled to [0, 1]: (height * width, 2)."""
-    grid = np.meshgrid(np.linspace(0, 1, height), np.linspace(0, 1, width), indexing="ij")
-    return np.stack(grid, axis=2).reshape(-1, 2)
