@@ -1,4 +1,4 @@
-"""Base class of features of pixels that depend on their neighbourhood, and interpolation between blocks."""
+"""Base class of features of pixels that depend on the image; positions; interpolation between blocks."""
 
 from abc import abstractmethod
 
@@ -96,3 +96,8 @@ def interpolate(values, centres, shape):
         lower, upper = values.take(low, axis=axis), values.take(high, axis=axis)
         values = lower + weight * (upper - lower)
     return values
+
+
+def pixel_positions(height, width):
+    """Return the row and the column of each pixel, scaled to [0, 1]: (2, height, width)."""
+    return np.stack(np.meshgrid(np.linspace(0, 1, height), np.linspace(0, 1, width), indexing="ij"))

@@ -8,7 +8,7 @@ from sklearn.utils.validation import _check_feature_names_in, check_is_fitted
 
 from skcrf.data import ImageReader
 from skcrf.preprocessing._base import BaseSiteTransformer, has_table_rows
-from skcrf.preprocessing.positions import pixel_positions
+from skcrf.preprocessing._image import pixel_positions
 
 
 class FourierFeatures(BaseSiteTransformer):

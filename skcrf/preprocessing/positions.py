@@ -6,7 +6,7 @@ from numbers import Integral
 import numpy as np
 from sklearn.utils import check_scalar
 
-from skcrf.preprocessing._image import BaseImageFeatures
+from skcrf.preprocessing._image import BaseImageFeatures, pixel_positions
 
 
 class PixelPositions(BaseImageFeatures):
@@ -62,8 +62,3 @@ class PixelPositions(BaseImageFeatures):
                 if power
             ]
             yield " ".join(parts)
-
-
-def pixel_positions(height, width):
-    """Return the row and the column of each pixel, scaled to [0, 1]: (2, height, width)."""
-    return np.stack(np.meshgrid(np.linspace(0, 1, height), np.linspace(0, 1, width), indexing="ij"))
