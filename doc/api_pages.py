@@ -25,7 +25,7 @@ MODULES = [
     ),
     ("Metrics", "skcrf.metrics", "Scores pooled over the labelled sites of all examples."),
     ("Displays", "skcrf.plotting", "Figures as scikit-learn's displays; they require matplotlib."),
-    ("Datasets", "skcrf.datasets", "Generated images with labels, and lazily loaded images."),
+    ("Datasets", "skcrf.datasets", "Photographs and generated images with labels, and lazily loaded images."),
     ("UAI files", "skcrf.uai", "Models, evidence and solutions of the UAI competitions; see :doc:`../uai`."),
     ("Graphs and potentials", "skcrf.graph", "Data structures that inference methods and losses use."),
 ]

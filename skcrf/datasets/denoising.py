@@ -51,10 +51,30 @@ def make_binary_denoising(n_images=32, shape=(64, 64), noise=1.25, ragged=False,
         if ragged:
             size = tuple(max(1, round(side * rng.uniform(0.6, 1.4))) for side in size)
         y = _draw_image(size, rng)
-        t = rng.uniform(size=size) ** noise
-        X.append(np.where(y == 1, 1 - t, t))
+        X.append(add_noise(y, noise, rng))
         Y.append(y)
     return (X, Y) if ragged else (np.stack(X), np.stack(Y))
+
+
+def add_noise(y, noise, rng):
+    """Return binary labels with the noise of D13 section 8.2.
+
+    Parameters
+    ----------
+    y : ndarray of shape (height, width)
+        Labels, 0 or 1.
+    noise : float
+        Noise level.
+    rng : RandomState
+        Random numbers.
+
+    Returns
+    -------
+    x : ndarray of shape (height, width)
+        Noisy image, float64 in [0, 1].
+    """
+    t = rng.uniform(size=y.shape) ** noise
+    return np.where(y == 1, 1 - t, t)
 
 
 def _draw_image(size, rng):
