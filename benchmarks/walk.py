@@ -2,7 +2,7 @@
 
     python benchmarks/walk.py
 
-Fits `GridCRFClassifier` with its defaults to two images of 4 x 4 pixels and prints
+Fits `GridCRFClassifier` with its defaults, but a large `tol`, to two images of 4 x 4 pixels and prints
 
 - the files of the package that are entered during the fit, imports not counted,
 - the frames of the package from the optimizer to the first kernel that is called, and to the deepest: the
@@ -102,7 +102,7 @@ def main():
     Y = np.arange(32).reshape(2, 4, 4) // 2 % 2
     X = Y + rng.normal(size=Y.shape)
     walk = Walk(Path(skcrf.__file__).parent, kernels)
-    est = skcrf.GridCRFClassifier()
+    est = skcrf.GridCRFClassifier(tol=0.1)
     threading.setprofile(walk)
     sys.setprofile(walk)
     try:
