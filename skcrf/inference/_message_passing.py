@@ -25,6 +25,7 @@ from skcrf.inference._factor.engine import FactorEngine, FactorPairEngine
 from skcrf.inference._fixed_point import ITERATION, iterate
 from skcrf.inference._lattice.engine import LatticeEngine
 from skcrf.inference._lattice.mixed import MixedLatticeEngine
+from skcrf.inference._pairwise.arrangement import Arrangement
 from skcrf.inference._pairwise.engine import PairwiseEngine
 
 #: Constraints on the parameters of the methods that pass messages.
@@ -49,7 +50,7 @@ class EdgelessEngine(PairwiseEngine):
 
     def __init__(self, plan, theta, options=1):
         Engine.__init__(self, plan, theta, options)
-        self.row_ptr = 2 * plan.graph.edge_ptr
+        self.row_ptr, self.arrangement = 2 * plan.graph.edge_ptr, Arrangement(plan.graph)
 
     def initial_state(self):
         return np.zeros((0, self.theta.unary.shape[1]))

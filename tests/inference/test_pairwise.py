@@ -138,6 +138,31 @@ def test_messages_of_a_block_do_not_depend_on_each_other(graph):
     assert_array_equal(schedule.example, example[rank[message]])
 
 
+def test_large_graphs_give_the_same_messages_with_their_nodes_in_another_order(seed):
+    rng = np.random.default_rng(seed)
+    graphs = [
+        chain(4, tied=False),
+        random_graph(rng, 1500, 6000),
+        random_graph(rng, 9, 20),
+        random_graph(rng, 2000, 5000),
+    ]
+    graph = pack(graphs)
+    theta, rho = potentials(graph, 3, rng, forbidden=0.1), rng.choice([0.4, 1.0], size=graph.n_edges)
+    engine = make_engine(graph, theta, rho, 0.3)
+    assert (engine.arrangement.graph.edges != graph.edges).any()
+    state, active = engine.initial_state(), np.ones(graph.n_examples, dtype=bool)
+    expected = engine.messages(state)
+    for _ in range(2):
+        engine.step(state, active)
+        expected = sweep_one_by_one(graph, theta, rho, 0.3, False, expected)
+        assert_allclose(engine.messages(state), expected, rtol=0, atol=1e-12)
+    together = TRW(rho=rho, max_iter=2).forward(graph, theta).mu
+    for example, one in enumerate(graphs):
+        nodes, edges = (slice(*ptr[example : example + 2]) for ptr in (graph.node_ptr, graph.edge_ptr))
+        alone = Potentials(theta.unary[nodes], theta.tables[edges])
+        assert_array_equal(TRW(rho=rho[edges], max_iter=2).forward(one, alone).mu, together[nodes])
+
+
 @pytest.mark.parametrize("n_chains", [3, 20])
 def test_order_of_messages_of_an_example_does_not_depend_on_the_batch(n_chains):
     graphs = [chain(length) for length in np.random.default_rng(0).integers(1, 9, size=n_chains)]

@@ -404,21 +404,31 @@ def maxima_vjp(sums, is_safe, n_states, n, scale, total, best, d_sums):
 
 
 @vector_kernel
-def restore(hubs, totals, weights, updates, sent, n, before, messages, ahead):
-    """Replace the messages of a block by those before a sweep, also in the totals of hubs.
-
-    Prefetches those of the block before unless `ahead` is 0.
-    """
+def restore_read(updates, sent, n, sent_at, before, messages, ahead):
+    """Replace the messages that a block reads by those before a sweep, where the sweep sent them later."""
+    last = -1
     for at in range(n):
-        if ahead != 0 and sent[at] >= BLOCK_SIZE:
-            prefetch_row(before, updates[sent[at] - BLOCK_SIZE, POSITION])
-            prefetch_row(messages, updates[sent[at] - BLOCK_SIZE, POSITION])
+        p = sent[at]
+        if ahead != 0 and p + ahead >= 0:
+            prefetch_row(before, updates[p + ahead, FIRST])
+            prefetch_row(before, updates[p + ahead, END] - 1)
+        if updates[p, NODE] != last:
+            last = updates[p, NODE]
+            for q in range(updates[p, FIRST], updates[p, END]):
+                if sent_at[q] > p:
+                    for x in range(messages.shape[1]):
+                        messages[q, x] = before[q, x]
+
+
+@vector_kernel
+def restore_sent(hubs, totals, weights, updates, sent, n, before, messages):
+    """Replace the messages that a block sends by those before a sweep, also in the totals of hubs."""
+    for at in range(n):
         position = updates[sent[at], POSITION]
-        if hubs is not None:
-            hub = hubs.at[position]
-            if hub >= 0:
-                remove_message(totals, hub, weights[position], messages, position)
-                add_message(totals, hub, weights[position], before, position)
+        hub = hubs.at[position]
+        if hub >= 0:
+            remove_message(totals, hub, weights[position], messages, position)
+            add_message(totals, hub, weights[position], before, position)
         for x in range(messages.shape[1]):
             messages[position, x] = before[position, x]
 

@@ -7,6 +7,7 @@ import numpy as np
 
 from skcrf.graph import Potentials, score, sum_by_example
 from skcrf.inference._engine import Engine
+from skcrf.inference._pairwise.arrangement import Arrangement
 from skcrf.inference._pairwise.block import add_products
 from skcrf.inference._pairwise.entries import without_entries
 from skcrf.inference._pairwise.hubs import has_hubs, hubs_of
@@ -102,8 +103,11 @@ class PairwiseEngine(MessageEngine):
         super().__init__(plan, theta, options)
         self.damping, self.maximise, self.dtype = float(plan.damping), plan.maximise, plan.dtype
         self.row_ptr = 2 * plan.graph.edge_ptr
-        self.schedule = message_schedule(plan.graph, theta, plan.rho, maximise=plan.maximise)
-        self.hubs = hubs_of(plan.graph)
+        self.arrangement = Arrangement(plan.graph)
+        self.swept = theta._replace(unary=self.arrangement.arranged(theta.unary))
+        graph = self.arrangement.graph
+        self.schedule = message_schedule(graph, theta, plan.rho, maximise=plan.maximise)
+        self.hubs = hubs_of(graph)
 
     def initial_state(self):
         return np.zeros((2 * self.graph.n_edges, self.theta.unary.shape[1]), dtype=self.dtype)
@@ -113,13 +117,13 @@ class PairwiseEngine(MessageEngine):
     @np.errstate(invalid="ignore")
     def step(self, state, active):
         settings = self.hubs, self.damping, self.maximise, self.measure
-        return sweep(self.schedule, self.graph, self.theta, *settings, state, active)
+        return sweep(self.schedule, self.arrangement.graph, self.swept, *settings, state, active)
 
     @np.errstate(invalid="ignore")
     def step_vjp(self, adjoint, record, active, d_state):
         before, after = record
         settings, states = (self.hubs, self.damping), (before, after.copy(), active, d_state)
-        sweep_vjp(self.schedule, self.graph, self.theta, *settings, *states, adjoint)
+        sweep_vjp(self.schedule, self.arrangement.graph, self.swept, *settings, *states, adjoint)
 
     def new_adjoint(self):
         return PairwiseAdjoint(*super().new_adjoint(), np.zeros_like(self.schedule.exp_tables))
@@ -127,22 +131,23 @@ class PairwiseEngine(MessageEngine):
     def to_potentials(self, adjoint):
         tables = adjoint.tables.copy()
         add_products(self.graph, self.schedule, self.rho, adjoint.products, tables)
-        return Potentials(adjoint.unary, tables)
+        return Potentials(self.arrangement.original(adjoint.unary), tables)
 
     def messages(self, state):
         messages = np.empty(state.shape)  # of float64 also where those of the state are not
-        messages[self.graph.incident] = state
+        messages[self.arrangement.graph.incident] = state
         return messages
 
     def messages_vjp(self, d_messages):
-        return d_messages[self.graph.incident].astype(self.dtype, copy=False)
+        return d_messages[self.arrangement.graph.incident].astype(self.dtype, copy=False)
 
     def marginals(self, state):
-        return marginals(self.graph, self.theta, self.schedule.weights, state)
+        mu = marginals(self.arrangement.graph, self.swept, self.schedule.weights, state)
+        return self.arrangement.original(mu)
 
     def marginals_vjp(self, adjoint, state, mu, d_mu):
-        d_state = np.zeros_like(state)
-        marginals_vjp(self.graph, self.schedule.weights, mu, d_mu, d_state, adjoint)
+        d_state, (mu, d_mu) = np.zeros_like(state), map(self.arrangement.arranged, (mu, d_mu))
+        marginals_vjp(self.arrangement.graph, self.schedule.weights, mu, d_mu, d_state, adjoint)
         return d_state
 
     def expected_tables(self, state):

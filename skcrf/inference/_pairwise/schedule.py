@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 from skcrf._numerics import GraphCache, kernel, vector_exp, vector_kernel
-from skcrf.inference._pairwise.updates import levels, order_updates
+from skcrf.inference._pairwise.updates import POSITION, levels, node_levels, order_updates
 
 # Number of weights per table for which exponentials are stored. Spanning trees give edges about ten.
 _MAX_WEIGHTS = 32
@@ -32,6 +32,8 @@ class MessageSchedule(NamedTuple):
     block_table : ndarray of shape (n_blocks,)
         ``2 * EXP_TABLE + MESSAGE % 2`` in blocks of `BLOCK_SIZE` messages of one example for which these are
         equal, -1 in others.
+    sent_at : ndarray of shape (n_messages,), int32
+        The update that sends each message, by position.
     weights : ndarray of shape (n_messages,)
         rho, by position.
     exp_tables : ndarray of shape (n_exp_tables, n_states, n_states)
@@ -46,6 +48,7 @@ class MessageSchedule(NamedTuple):
     example: np.ndarray
     block_ptr: np.ndarray
     block_table: np.ndarray
+    sent_at: np.ndarray
     weights: np.ndarray
     exp_tables: np.ndarray
     edge_exp_table: np.ndarray
@@ -77,8 +80,12 @@ def _order(graph, rho, maximise):
     first_edge, edge_exp_table = distinct_tables(graph, rho)
     if maximise:
         first_edge, edge_exp_table = first_edge[:0], np.full(graph.n_edges, -1)
-    updates, example, block_ptr, block_table = order_updates(graph, levels(graph), edge_exp_table)
+    level = levels(graph, node_levels(graph))
+    updates, example, block_ptr, block_table = order_updates(graph, level, edge_exp_table)
+    sent_at = np.empty(len(updates), np.int32)
+    sent_at[updates[:, POSITION]] = np.arange(len(updates), dtype=np.int32)
     fields = {"updates": updates, "example": example, "block_ptr": block_ptr, "block_table": block_table}
+    fields["sent_at"] = sent_at
     edges = {"edge_exp_table": edge_exp_table, "first_edge": first_edge}
     return _Order(rho.copy(), maximise, {**fields, **edges, "weights": rho[graph.incident >> 1]})
 

@@ -18,7 +18,8 @@ from skcrf.inference._pairwise.block import (
     mark_safe,
     maxima_vjp,
     padded_size,
-    restore,
+    restore_read,
+    restore_sent,
     select_active,
     store,
     subtract_maxima,
@@ -79,7 +80,7 @@ def sweep(schedule, graph, theta, hubs, damping, maximise, measure, messages, ac
     If `measure`, returns the largest change of a message per example, relative to its exponential: with
     strong potentials, tiny messages matter elsewhere.
     """
-    updates, example, block_ptr, block_table, weights, exp_tables, _, _ = schedule
+    updates, example, block_ptr, block_table, _, weights, exp_tables, _, _ = schedule
     unary, tables = theta
     n_states = unary.shape[1]
     if hubs is not None:
@@ -134,8 +135,8 @@ def sweep(schedule, graph, theta, hubs, damping, maximise, measure, messages, ac
 
 @vector_kernel
 def sweep_vjp(schedule, graph, theta, hubs, damping, before, messages, active, d_messages, adjoint):
-    """Reverse a sweep block by block, last first; `messages` ends as `before` (D13 Alg 3, step 8)."""
-    updates, example, block_ptr, block_table, weights, exp_tables, _, _ = schedule
+    """Reverse a sweep block by block, last first, changing `messages` (D13 Alg 3, step 8)."""
+    updates, example, block_ptr, block_table, sent_at, weights, exp_tables, _, _ = schedule
     (unary, tables), (d_unary, d_tables, products) = theta, adjoint
     n_states = unary.shape[1]
     if hubs is not None:
@@ -154,7 +155,10 @@ def sweep_vjp(schedule, graph, theta, hubs, damping, before, messages, active, d
         if n == 0:
             continue
         kind = block_table[block]
-        restore(hubs, totals, weights, updates, sent, n, before, messages, ahead)
+        if hubs is not None:
+            restore_sent(hubs, totals, weights, updates, sent, n, before, messages)
+        else:
+            restore_read(updates, sent, n, sent_at, before, messages, ahead)
         gather(updates, sent, n, unary, weights, messages, hubs, totals, cavities, ahead)
         block_sums(updates, sent, n, kind, exp_tables, n_states, cavities, scaled, sums, top)
         all_safe = mark_safe(sums, n_states, n, is_safe)

@@ -16,24 +16,61 @@ POSITION, MESSAGE, TABLE, EXP_TABLE = range(4, 8)
 
 
 @kernel
-def levels(graph):
-    """Compute the level of each update in the order of ``graph.schedule``; those of a level are independent.
+def node_levels(graph):
+    """Compute the level of each node in examples whose schedule has two passes, -1 in others.
 
-    An update reads the messages to its source and writes one to its target. It is above the updates that
-    wrote what it reads, and above those that read what it overwrites.
+    In the first pass a node sends after all nodes that send to it, in the second in reverse. The nodes of a
+    level do not send to each other.
     """
-    level = np.empty(len(graph.schedule), np.int64)
-    written, read = np.full(len(graph.node_order), -1), np.full(len(graph.node_order), -1)
-    for p in range(len(level)):
-        message = graph.schedule[p]
-        target, source = graph.edges[message >> 1, message & 1], graph.edges[message >> 1, 1 - (message & 1)]
-        level[p] = max(written[source], read[target]) + 1
-        written[target], read[source] = max(written[target], level[p]), max(read[source], level[p])
+    level, sent = np.zeros(len(graph.node_order), np.int64), np.zeros(len(graph.node_order), np.int64)
+    for example in range(len(graph.node_ptr) - 1):
+        first, end = 2 * graph.edge_ptr[example], 2 * graph.edge_ptr[example + 1]
+        for p in range(first, end):
+            message, half = graph.schedule[p], 1 if 2 * p < first + end else 2
+            target, source = (
+                graph.edges[message >> 1, message & 1],
+                graph.edges[message >> 1, 1 - (message & 1)],
+            )
+            sent[source] = half
+            if sent[target] == half:
+                level[graph.node_ptr[example] : graph.node_ptr[example + 1]] = -1
+                break
+            if half == 1:
+                level[target] = max(level[target], level[source] + 1)
     return level
 
 
 @kernel
-def _sorted_by(keys, order):
+def levels(graph, node_level):
+    """Compute the level of each update in the order of ``graph.schedule``; those of a level are independent.
+
+    An update reads the messages to its source and writes one to its target. It is above the updates that
+    wrote what it reads, and above those that read what it overwrites. `node_level` is of `node_levels`: where
+    it can, a node sends all messages of a pass at once.
+    """
+    level = np.empty(len(graph.schedule), np.int64)
+    written, read = np.full(len(graph.node_order), -1), np.full(len(graph.node_order), -1)
+    for example in range(len(graph.node_ptr) - 1):
+        first, end, n_levels = 2 * graph.edge_ptr[example], 2 * graph.edge_ptr[example + 1], 0
+        for node in range(graph.node_ptr[example], graph.node_ptr[example + 1]):
+            n_levels = max(n_levels, node_level[node] + 1)
+        for p in range(first, end):
+            message = graph.schedule[p]
+            target, source = (
+                graph.edges[message >> 1, message & 1],
+                graph.edges[message >> 1, 1 - (message & 1)],
+            )
+            if n_levels > 0:
+                forward = 2 * p < first + end
+                level[p] = node_level[source] if forward else 2 * n_levels - 1 - node_level[source]
+            else:
+                level[p] = max(written[source], read[target]) + 1
+                written[target], read[source] = max(written[target], level[p]), max(read[source], level[p])
+    return level
+
+
+@kernel
+def sorted_by(keys, order):
     """Sort indices by their keys, which are small integers from 0 on; equal keys keep their order."""
     ptr = np.zeros((keys.max() if len(keys) > 0 else 0) + 2, np.int64)
     for p in order:
@@ -90,16 +127,23 @@ def order_updates(graph, level, edge_exp_table):
     for q in range(n_messages):
         position[graph.incident[q]] = q
     example_of, kind = np.empty(n_messages, np.int32), np.empty(n_messages, np.int64)
-    kind_of_edge, newest = np.empty(len(edge_exp_table), np.int64), 0
-    for edge in range(len(edge_exp_table)):
-        # Tables are numbered by example, so that updates sorted by them are also sorted by example.
-        newest = max(newest, edge_exp_table[edge])
-        kind_of_edge[edge] = edge_exp_table[edge] if edge_exp_table[edge] >= 0 else newest
+    source_of, n_users = np.empty(n_messages, np.int64), np.zeros(len(edge_exp_table), np.int64)
+    for table in edge_exp_table:
+        if table >= 0:
+            n_users[table] += 1
+    newest = 0
     for example in range(len(graph.node_ptr) - 1):
+        # Tables are numbered by example, so that updates sorted by them are also sorted by example.
+        oldest = newest
         for p in range(2 * graph.edge_ptr[example], 2 * graph.edge_ptr[example + 1]):
             message = graph.schedule[p]
-            example_of[p], kind[p] = example, 2 * kind_of_edge[message >> 1] + (message & 1)
-    by_level = _sorted_by(level, _sorted_by(kind, np.arange(n_messages)))
+            table = edge_exp_table[message >> 1]
+            newest = max(newest, table + 1)
+            fills_blocks = table >= 0 and n_users[table] >= BLOCK_SIZE
+            kind[p] = 3 * table + 1 + (message & 1) if fills_blocks else 3 * oldest
+            example_of[p], source_of[p] = example, graph.edges[message >> 1, 1 - (message & 1)]
+    by_source = sorted_by(source_of, np.arange(n_messages))
+    by_level = sorted_by(level, sorted_by(kind, by_source))
     order, block_ptr = _block_order(level, example_of, by_level)
     updates, block_table = np.empty((n_messages, 8), np.int32), np.full(len(block_ptr) - 1, -1)
     example = np.empty(n_messages, np.int32)
