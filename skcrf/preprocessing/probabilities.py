@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from sklearn.base import clone
 from sklearn.callback import with_callbacks
-from sklearn.model_selection import check_cv
+from sklearn.model_selection import KFold, check_cv
 from sklearn.utils import check_random_state, check_scalar
 from sklearn.utils._set_output import _wrap_data_with_container
 from sklearn.utils.parallel import Parallel, delayed
@@ -38,7 +38,8 @@ class ProbabilityFeatures(BaseSiteTransformer):
     classifier : classifier
         Classifier with `predict_proba`, of rows of pixel features.
     cv : int, cross-validation splitter or iterable of splits, default=5
-        Folds of whole images; each image must be held out once. Pass splits to keep similar images together.
+        Folds of whole images; each image must be held out once. A number means that images are shuffled, as
+        for `TargetEncoder`. Pass splits to keep similar images together.
     n_samples : int or None, default=1000
         Number of pixels per image that the classifier is fitted to, drawn from those with a label; None for
         all.
@@ -53,7 +54,7 @@ class ProbabilityFeatures(BaseSiteTransformer):
     n_jobs : int, default=None
         Number of processes, one per fold at most. The result does not depend on it.
     random_state : int, RandomState instance or None, default=None
-        Seed of the pixels that are drawn; if it is set, also of the classifier.
+        Seed of the folds and of the pixels that are drawn; if it is set, also of the classifier.
 
     Attributes
     ----------
@@ -198,7 +199,11 @@ class ProbabilityFeatures(BaseSiteTransformer):
         """Return the folds of the images, each of which is held out once."""
         if isinstance(self.cv, Integral) and n_images < self.cv:
             raise ValueError(f"cv must be at most the number of images, n_samples={n_images}, got {self.cv}.")
-        folds = list(check_cv(self.cv).split(np.zeros(n_images)))
+        cv = self.cv
+        if isinstance(cv, Integral):
+            # Data sets are often sorted by scene, which would keep whole classes out of a fold.
+            cv = KFold(cv, shuffle=True, random_state=self.random_state)
+        folds = list(check_cv(cv).split(np.zeros(n_images)))
         held_out = np.concatenate([test for _, test in folds])
         if not np.array_equal(np.sort(held_out), np.arange(n_images)):
             raise ValueError(f"cv must hold out each of {n_images} images once, got {self.cv!r}.")

@@ -56,7 +56,7 @@ def colour_images(dtype=np.float64, shapes=((9, 8), (5, 7), (1, 1), (6, 6), (7, 
 
 def test_training_images_are_predicted_by_classifiers_of_other_images():
     X, Y = colour_images()
-    est = ProbabilityFeatures(GaussianNB(), cv=3, n_samples=None, method="predict_proba")
+    est = ProbabilityFeatures(GaussianNB(), cv=KFold(3), n_samples=None, method="predict_proba")
     out = est.fit_transform(X, Y)
     for train, test in KFold(3).split(X):
         rows = np.concatenate([X[i].reshape(-1, 3) for i in train])
