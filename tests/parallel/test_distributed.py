@@ -16,6 +16,7 @@ from numpy.testing import assert_array_equal
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import GridSearchCV, KFold
+from sklearn.naive_bayes import GaussianNB
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from threadpoolctl import threadpool_info
@@ -28,7 +29,14 @@ from skcrf.inference import TRW
 from skcrf.losses import UnivariateLogistic
 from skcrf.optimizers import Adam
 from skcrf.parallel import threads, workers
-from skcrf.preprocessing import PixelWise
+from skcrf.preprocessing import (
+    ContrastThresholds,
+    PixelWise,
+    ProbabilityFeatures,
+    SobelThresholds,
+    make_edge_union,
+    make_feature_stack,
+)
 from skcrf.training import Evaluation, Objective
 
 distributed = pytest.importorskip("distributed")
@@ -105,6 +113,7 @@ def assert_same(one, other):
     [
         {"n_jobs": 2},
         {"edge_features": "contrast", "class_weight": "balanced"},
+        {"edge_features": make_edge_union(ContrastThresholds(2), SobelThresholds(2)), "unary_channels": [0]},
         {"optimizer": "adam", "random_state": 0, "max_iter": 2},
     ],
     ids=str,
@@ -375,6 +384,9 @@ def test_interrupted_fit_keeps_the_best_weights(on_dask, data, request):
 def test_pipelines_and_searches_run_on_the_workers(on_dask, data):
     X, Y = data
     pipe = make_pipeline(PixelWise(StandardScaler()), quick(max_iter=2))
+    assert_same(pipe.fit(X, Y)[-1], locally(pipe, X, Y)[-1])
+    stack = make_feature_stack("passthrough", ProbabilityFeatures(GaussianNB(), cv=2, random_state=0))
+    pipe = make_pipeline(stack, quick(max_iter=2))
     assert_same(pipe.fit(X, Y)[-1], locally(pipe, X, Y)[-1])
     # The search runs its candidates on the workers, and each of them fits where it is.
     search = GridSearchCV(
