@@ -30,10 +30,10 @@ class FieldRecipe:
         """Make the graph of the batch and the features of its tables."""
         graphs = [(graph_of or self.topology.graph)(outline) for outline in self.outlines]
         ends = np.cumsum([graph.n_nodes for graph in graphs])
-        V = [
-            self.topology.edge_features(graph, outline, X[end - graph.n_nodes : end])
-            for graph, outline, end in zip(graphs, self.outlines, ends, strict=True)
-        ]
+        V = []
+        for i, (graph, outline, end) in enumerate(zip(graphs, self.outlines, ends, strict=True)):
+            with user_index([i]):
+                V.append(self.topology.edge_features(graph, outline, X[end - graph.n_nodes : end]))
         return pack(graphs), stack_rows(V)
 
     def hidden(self):

@@ -13,7 +13,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import assert_all_finite
 
 from skcrf.data.examples import has_axes
-from skcrf.graph import OFFSETS, PARENTS, lattice, mesh
+from skcrf.graph import OFFSETS, PARENTS, ExampleError, lattice, mesh
 
 # Types of indicators: they take one byte, and are never converted as a whole.
 _INDICATORS = (np.bool_, np.uint8)
@@ -362,7 +362,16 @@ class GridTopology(Topology):
             return np.ones((graph.n_tables, 1))
         if graph.n_edges == 0:
             return np.zeros((0, self.n_edge_features), np.uint8)  # does not widen those of other images
-        return with_constant(compute_edge_features(self.features, *self.view(graph, outline, X)))
+        found = compute_edge_features(self.features, *self.view(graph, outline, X))
+        if found.shape[1] + 1 != self.n_edge_features:
+            raise ExampleError(
+                f"edge_features must return {self.n_edge_features - 1} features per edge, as in fit, got "
+                f"{found.shape[1]} in {{example}}.",
+                0,
+            )
+        if not np.isfinite(found).all():
+            raise ExampleError("edge_features must return finite numbers, got nan or inf in {example}.", 0)
+        return with_constant(found)
 
     def view(self, graph, outline, X):
         """Return an image as `BaseEdgeFeatures` see it: pixels, edges and offsets."""

@@ -263,6 +263,10 @@ class _Pixels(NamedTuple):
 
 def _fit_classifier(classifier, drawn):
     rows, labels = zip(*drawn, strict=True)
+    if not any(map(len, rows)):
+        raise ValueError(
+            "cv must leave a labelled pixel in the training images of each fold, got a fold with none."
+        )
     return classifier.fit(np.concatenate(rows), np.concatenate(labels))
 
 

@@ -244,6 +244,26 @@ def test_features_of_a_wrong_shape_or_type_are_refused():
         GridCRFClassifier(edge_features=Words()).fit(X, Y)
 
 
+class Broken(BaseEdgeFeatures):
+    """Features of small images that differ from those of others."""
+
+    def __init__(self, value=1.0, n_features=1):
+        self.value = value
+        self.n_features = n_features
+
+    def transform_edges(self, image, edges, offsets):
+        small = len(image) < 6
+        return np.full((len(edges), self.n_features if small else 1), self.value if small else 1.0)
+
+
+def test_errors_of_edge_features_name_the_image():
+    X, Y = colour_images(shapes=((6, 7), (7, 6), (5, 5)))
+    with pytest.raises(ValueError, match="finite numbers, got nan or inf in example 2"):
+        quick(edge_features=Broken(value=np.nan)).fit(X, Y)
+    with pytest.raises(ValueError, match="return 2 features per edge, as in fit, got 1 in example 1"):
+        quick(edge_features=Broken(n_features=2)).fit(X[::-1], Y[::-1])
+
+
 def test_images_without_edges_leave_the_constant():
     X, Y = [np.zeros((1, 1, 3)), np.ones((1, 1, 3))], [[[0]], [[1]]]
     est = quick(edge_features=ContrastThresholds(5)).fit(X, Y)
