@@ -3,8 +3,8 @@
 numba accepts a cached kernel as long as the file that defines it is unchanged. But the machine code also
 contains the functions that the kernel calls and the constants that it reads, often from other files.
 `KernelCache` therefore stamps a kernel with a digest of its own file and of all files of its package, and of
-skcrf, that it imports, directly or indirectly. Only this module uses private names of numba, which are the
-same from 0.61 to 0.68.
+skcrf, that it imports, directly or indirectly. Private names of numba, which are the same from
+0.61 to 0.68, are only used here and in `_kernel_dispatcher`.
 """
 
 import hashlib

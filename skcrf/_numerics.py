@@ -13,6 +13,7 @@ import numpy as np
 from numba import config, njit
 
 from skcrf._kernel_cache import KernelCache
+from skcrf._kernel_dispatcher import KernelDispatcher
 
 # Vectorised loops need fused multiply-add and NumPy's division: a check for zero that could raise prevents
 # vectorisation. Infinities and nan keep their meaning.
@@ -34,11 +35,12 @@ _LINE = 8
 def kernel(function, **options):
     """Compile a module-level function of arrays and NamedTuples of arrays at its first call.
 
-    The machine code is cached on disk, for other processes. Options are those of `numba.njit`.
+    The machine code is cached on disk, for other processes. Options are those of `numba.njit`. Kernels
+    that only other kernels call have no machine code of their own, see `KernelDispatcher`.
     """
-    dispatcher = njit(nogil=True, **options)(function)
     if config.DISABLE_JIT:
-        return dispatcher
+        return njit(function)
+    dispatcher = KernelDispatcher(function, {}, {"nopython": True, "nogil": True, **options})
     try:
         dispatcher._cache = KernelCache(function)
     except RuntimeError:  # neither the folder of the package nor that of the user is writable

@@ -206,3 +206,47 @@ def test_stamps_cover_all_callees_and_constants_of_skcrf():
             used = getattr(used, "py_func", used)
             origin = getattr(used, "__module__", None) or ""
             assert not origin.startswith("skcrf") or origin in covered, f"{function.__qualname__} uses {name}"
+
+
+CALLEES = """
+from skcrf._numerics import kernel
+
+@kernel
+def add(x):
+    return x + 1.0
+
+@kernel
+def double(x):
+    return 2.0 * add(x)
+
+@kernel
+def triple(x):
+    return 3.0 * add(x)
+"""
+
+
+def counts(dispatcher):
+    return sum(dispatcher.stats.cache_hits.values()), sum(dispatcher.stats.cache_misses.values())
+
+
+def test_callee_is_compiled_once_and_again_for_calls_from_python(package):
+    (package / "callees.py").write_text(CALLEES)
+    first = importlib.import_module(f"{package.name}.callees")
+    assert first.double(1.0) == 4.0 and first.triple(1.0) == 6.0
+    assert counts(first.add.callee) == (0, 1) and counts(first.add) == (0, 0)
+    assert first.add(1.0) == 2.0
+    assert counts(first.add.callee) == (0, 1) and counts(first.add) == (0, 1)
+
+
+def test_callee_is_read_from_the_cache_for_another_caller(package):
+    (package / "callees.py").write_text(CALLEES)
+    assert importlib.import_module(f"{package.name}.callees").double(1.0) == 4.0
+    del sys.modules[f"{package.name}.callees"]
+    second = importlib.import_module(f"{package.name}.callees")
+    assert second.triple(1.0) == 6.0
+    assert counts(second.triple) == (0, 1) and counts(second.add.callee) == (1, 0)
+    edit(package / "callees.py", "x + 1.0", "x + 2.0")
+    del sys.modules[f"{package.name}.callees"]
+    third = importlib.import_module(f"{package.name}.callees")
+    assert third.triple(1.0) == 9.0
+    assert counts(third.add.callee) == (0, 1)
