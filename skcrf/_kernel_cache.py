@@ -31,14 +31,23 @@ class KernelCache(FunctionCache):
     ----------
     function : callable
         A module-level Python function.
+    stamp : object, optional
+        The stamp of the function when it was imported; default: that of the files as they are now.
     """
 
-    def __init__(self, function):
+    def __init__(self, function, stamp=None):
         super().__init__(function)
         path = inspect.getfile(function)
-        if os.path.exists(path):  # in a notebook there is none, and numba's own stamp is kept
+        if stamp is not None:
+            self._cache_file._source_stamp = stamp
+        elif os.path.exists(path):  # in a notebook there is none, and numba's own stamp is kept
             spec = getattr(sys.modules.get(function.__module__), "__spec__", None)  # a new one after a reload
             self._cache_file._source_stamp = _digest(function.__module__, path, id(spec))
+
+    @property
+    def stamp(self):
+        """The stamp that code on disk must have."""
+        return self._cache_file._source_stamp
 
     def load_overload(self, sig, target_context):
         """Load the code compiled for a signature; None if there is none."""

@@ -42,8 +42,8 @@ class KernelDispatcher(CPUDispatcher):
         """The dispatcher whose code is linked into kernels."""
         options = {**self.targetoptions, "no_cpython_wrapper": True}
         callee = CPUDispatcher(self.py_func, self.locals, options, _CalleeCompiler)
-        if self.stats.cache_path is not None:
-            callee._cache = _CalleeCache(self.py_func)
+        if self.stats.cache_path is not None:  # the files may have been edited since the import
+            callee._cache = _CalleeCache(self.py_func, self._cache.stamp)
         return callee
 
 

@@ -250,3 +250,15 @@ def test_callee_is_read_from_the_cache_for_another_caller(package):
     third = importlib.import_module(f"{package.name}.callees")
     assert third.triple(1.0) == 9.0
     assert counts(third.add.callee) == (0, 1)
+
+
+def test_edit_between_import_and_first_call_is_noticed(package):
+    (package / "callees.py").write_text(CALLEES)
+    old = importlib.import_module(f"{package.name}.callees")
+    importlib.import_module(f"{package.name}.callee")  # the digest of the last module is remembered
+    edit(package / "callees.py", "x + 1.0", "x + 2.0")
+    assert old.double(1.0) == 4.0
+    del sys.modules[f"{package.name}.callees"]
+    new = importlib.import_module(f"{package.name}.callees")
+    assert new.double(1.0) == 6.0
+    assert counts(new.add.callee) == (0, 1)
