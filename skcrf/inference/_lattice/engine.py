@@ -61,14 +61,15 @@ _SMALLEST, _LARGEST = 1e-37, 1e37
 class _Adjoint(NamedTuple):
     """Adjoints of the potentials, and scratch memory that no other thread uses.
 
-    The last four are for diagonals, and laid out by columns but for the first, which is by lines: the adjoint
-    of q, that of each direction, the sum of some of them, and that sum rotated. Lanes without a line stay 0.
+    `n_sweeps` counts the sweeps of each example that were undone. The last four are for diagonals, and laid
+    out by columns but for the first, which is by lines: the adjoint of q, that of each direction, the sum of
+    some of them, and that sum rotated. Lanes without a line stay 0.
     """
 
     d_unary: tuple
     d_tables: tuple
     scratch: Scratch
-    is_new: np.ndarray
+    n_sweeps: np.ndarray
     d_q: np.ndarray | None
     d_q_by_columns: tuple
     d_effect: np.ndarray | None
@@ -341,7 +342,7 @@ class LatticeEngine(MessageEngine):
                 for part in self.tiles.tables
             ),
             self._new_scratch(for_adjoint=True),
-            np.ones(self.graph.n_examples, dtype=bool),
+            np.zeros(self.graph.n_examples, dtype=np.int64),
             empty(sizes.max(), self.dtype) if has_diagonals else None,
             tuple(by_columns[: len(self.directions)]),
             *by_columns[4:],

@@ -87,6 +87,27 @@ class Tiles(NamedTuple):
     table_shape: tuple
 
 
+class SharedTable(NamedTuple):
+    """Address of a table (target, source) that edges share."""
+
+    place: np.ndarray
+
+
+class OwnTables(NamedTuple):
+    """Address of tables (label, label, lane); `flip` if the source is first."""
+
+    place: np.ndarray
+    flip: bool
+
+
+class PottsTables(NamedTuple):
+    """Address of Potts tables by lane, and where the entries of unequal and of equal labels start."""
+
+    place: np.ndarray
+    unequal: int
+    equal: int
+
+
 class Scratch(NamedTuple):
     """Scratch memory of kernels, flat arrays.
 
@@ -142,14 +163,6 @@ def seam_line(slope, width, gap):
     if slope == 0:
         return -1
     return gap % width if slope < 0 else (width - 1 - gap) % width
-
-
-@kernel
-def place_of(direction, width, row, column):
-    """Find the line and the position of a pixel."""
-    if direction == ROWS:
-        return row, column
-    return (column - slope_of(direction) * row) % width, row
 
 
 @kernel

@@ -31,7 +31,6 @@ from skcrf.inference._lattice.vector import (
 # Divides instead of the zero of a forbidden state, which stays forbidden.
 _TINY = 1e-300
 
-
 #: Numbers that keep the rows of a block off the same cache lines.
 PADDING = 16
 
@@ -95,27 +94,6 @@ class Joint(NamedTuple):
 
     factor: np.ndarray
     out: np.ndarray
-
-
-class SharedTable(NamedTuple):
-    """Address of a table (target, source) that edges share."""
-
-    place: np.ndarray
-
-
-class OwnTables(NamedTuple):
-    """Address of tables (label, label, lane); `flip` if the source is first."""
-
-    place: np.ndarray
-    flip: bool
-
-
-class PottsTables(NamedTuple):
-    """Address of Potts tables by lane, and where the entries of unequal and of equal labels start."""
-
-    place: np.ndarray
-    unequal: int
-    equal: int
 
 
 @vector_kernel
@@ -281,12 +259,19 @@ class Adjoints(NamedTuple):
         The share of the messages back in those of q, which is not yet final.
     unary : address
         Those of the potentials, sums over all iterations.
+    shares : address
+        The shares of the adjoints of f that count as adjoints of the potentials too, one per number of a
+        message.
+    adds : bool
+        Whether to add to the adjoints of the potentials.
     """
 
     f: np.ndarray
     b: np.ndarray
     q: np.ndarray
     unary: np.ndarray
+    shares: np.ndarray
+    adds: bool
 
 
 @kernel
@@ -312,10 +297,12 @@ def update_there(adjoints, at, mode, rho, work, c, out):
     """
     for i in range(0, work.size, width_of(work.d)):
         d, weight = _adjoint_of_cavity(mode, work, c, i), load(rho.by_lane, i)
-        d_back = load(adjoints.q, at + i)
+        d_back, d_f = load(adjoints.q, at + i), load(adjoints.f, at + i)
         store(d_back + d, out, i)
-        store(load(adjoints.unary, at + i) + (d_back + d), adjoints.unary, at + i)
-        store(load(adjoints.f, at + i) + (weight - 1.0) * d_back + weight * d, work.d, i)
+        if adjoints.adds:
+            d_unary = load(adjoints.unary, at + i) + load(adjoints.shares, i) * d_f
+            store(d_unary + (d_back + d), adjoints.unary, at + i)
+        store(d_f + (weight - 1.0) * d_back + weight * d, work.d, i)
         store((weight - 1.0) * d, adjoints.b, at + i)
 
 
@@ -338,13 +325,16 @@ class AdjointAcross(NamedTuple):
         Their adjoints.
     weights : ndarray
         The weights of their lines.
-    add : bool
+    adds : bool
         Whether to add to these adjoints, which are otherwise replaced.
+    streams : bool
+        Whether to store what replaces them past the caches, where it would not stay.
     """
 
     d_f: np.ndarray
     weights: np.ndarray
-    add: bool
+    adds: bool
+    streams: bool
 
 
 @kernel
@@ -370,9 +360,10 @@ def transpose_block(block, step, lanes, p, line, out):
 
 
 @vector_kernel
-def put_weighted_block(block, step, lanes, p, line, weights, out, add):
-    """Do the same with numbers times the weight of their lane in `out`, which may be added."""
-    _, n_lines, n_values, lanes_across = out.shape
+def put_weighted_block(block, step, lanes, p, line, across):
+    """Do the same with numbers times the weight of their lane in the adjoints of messages."""
+    out, weights = wide_address(across.d_f), wide_address(across.weights)
+    _, n_lines, n_values, lanes_across = across.d_f.shape
     width, to_step = width_of(block), n_values * lanes_across
     first = p // lanes_across * n_lines * to_step + p % lanes_across
     rest, weight = shifted(block, width * step), load(weights, p)
@@ -382,9 +373,12 @@ def put_weighted_block(block, step, lanes, p, line, weights, out, add):
             to = first + (line + lane) * to_step + x * lanes_across
             for i in range(min(width, n_lines - line - lane)):
                 value = weight * load(rest, i * width)
-                if add:
-                    value = load(wide_address(out), to) + value
-                store(value, wide_address(out), to)
+                if across.adds:
+                    store(load(out, to) + value, out, to)
+                elif across.streams:
+                    stream(value, out, to)
+                else:
+                    store(value, out, to)
                 to += to_step
 
 
@@ -423,7 +417,11 @@ def cross_vjp(d_q, rho, d_f, scratch):
     """Pull the adjoint of q back to messages f of the other of rows and columns; adds to theirs."""
     n_tiles, positions, n_values, lanes = d_q.shape
     size, width = n_values * lanes, width_of(wide_address(d_q))
-    step, block = size + PADDING, wide_address(scratch.block)
+    step, block, across = (
+        size + PADDING,
+        wide_address(scratch.block),
+        AdjointAcross(d_f, rho.by_lane, True, False),
+    )
     for t in range(n_tiles):
         for p in range(0, positions, width):
             for i in range(width):
@@ -432,7 +430,7 @@ def cross_vjp(d_q, rho, d_f, scratch):
                     copy_row(shifted(wide_address(d_q), (t * positions + p + i) * size), size, row)
                 else:
                     fill(row, size, 0.0)
-            put_weighted_block(block, step, lanes, p, t * lanes, wide_address(rho.by_lane), d_f, True)
+            put_weighted_block(block, step, lanes, p, t * lanes, across)
 
 
 @vector_kernel

@@ -18,7 +18,6 @@ from skcrf.inference._lattice.layout import (
     count_lines,
     edge_at,
     messages_of,
-    place_of,
     repeat_weights,
     seam_line,
     set_seam,
@@ -39,7 +38,15 @@ from skcrf.inference._lattice.message import (
     work_in,
 )
 from skcrf.inference._lattice.potts import add_pairs, expect_pairs
-from skcrf.inference._lattice.vector import number, shifted, wide_address
+from skcrf.inference._lattice.vector import (
+    load,
+    number,
+    shifted,
+    store,
+    wide_address,
+    width_of,
+    zeros_like,
+)
 
 # Potentials
 
@@ -82,18 +89,23 @@ def unpack_unary(tiles, d_inside, d_unary):
     """Add the adjoints in all directions to those of the nodes."""
     n_labels, n_values = tiles.n_labels, tiles.n_values
     for example in range(len(tiles.shapes)):
-        height, width = tiles.shapes[example]
+        width = tiles.shapes[example, 1]
         for direction in range(len(d_inside)):
             inside = array_of(tiles, d_inside[direction], example, direction)
-            lanes = inside.shape[3]
-            for node in range(height * width):
-                line, p = place_of(direction, width, node // width, node % width)
-                t, lane = line // lanes, line % lanes
-                for x in range(n_values):
-                    value = inside[t, p, x, lane]
-                    d_unary[tiles.node_ptr[example] + node, n_labels - n_values + x] += value
-                    if n_values < n_labels:
-                        d_unary[tiles.node_ptr[example] + node, 0] -= value
+            n_tiles, positions, _, lanes = inside.shape
+            lines = count_lines(tiles, example, direction)
+            for t in range(n_tiles):
+                for p in range(positions):
+                    shift = slope_of(direction) * p % width
+                    for lane in range(min(lanes, lines - t * lanes)):
+                        row, column = (t * lanes + lane, p) if direction == ROWS else (p, t * lanes + lane)
+                        column += shift if column + shift < width else shift - width
+                        node = tiles.node_ptr[example] + row * width + column
+                        for x in range(n_values):
+                            value = inside[t, p, x, lane]
+                            d_unary[node, n_labels - n_values + x] += value
+                            if n_values < n_labels:
+                                d_unary[node, 0] -= value
 
 
 @kernel
@@ -210,6 +222,18 @@ def update_q(tiles, direction, state, active, q, scratch):
             compute_q(tiles, direction, state, example, None, array_of(tiles, q, example, direction), scratch)
 
 
+@vector_kernel
+def _normalise(values, first, lanes, size, total):
+    """Divide numbers by their sums over labels, which include `first`; leaves the sums in `total`."""
+    for lane in range(0, lanes, width_of(values)):
+        sums = zeros_like(load(values, lane)) + first
+        for i in range(lane, size, lanes):
+            sums = sums + load(values, i)
+        store(sums, total, lane)
+        for i in range(lane, size, lanes):
+            store(load(values, i) / sums, values, i)
+
+
 @kernel
 def marginals(tiles, state, q_by_columns, effects, scratch, mu):
     """Compute the node marginals; overwrites `q_by_columns` and `effects`."""
@@ -225,28 +249,20 @@ def marginals(tiles, state, q_by_columns, effects, scratch, mu):
         lanes, size = q.shape[3], q.shape[2] * q.shape[3]
         rho = repeat_weights(weights_of(tiles, example, COLUMNS), f.shape)
         work = work_in(wide_address(scratch.work), size)
-        for s in range(q.shape[0]):
+        f, b, q, belief = wide_address(f), wide_address(b), wide_address(q), work.sums
+        for s in range(len(rho.by_lane)):
             rho_s = Weights(rho.common, wide_address(rho.by_lane[s]))
             for row in range(height):
                 at = (s * height + row) * size
-                joint_effect(
-                    wide_address(f),
-                    wide_address(b),
-                    at,
-                    rho_s,
-                    work,
-                    Joint(shifted(wide_address(q), at), work.sums),
-                )
+                joint_effect(f, b, at, rho_s, work, Joint(shifted(q, at), belief))
+                _normalise(belief, 1.0 if n_values < n_labels else 0.0, lanes, size, work.total)
+                first = tiles.node_ptr[example] + row * width + s * lanes
                 for lane in range(min(lanes, width - s * lanes)):
-                    node = tiles.node_ptr[example] + row * width + s * lanes + lane
-                    total = 1.0 if n_values < n_labels else 0.0
-                    mu[node, 0] = 1.0
+                    if n_values < n_labels:
+                        mu[first + lane, 0] = 1.0 / np.float64(number(work.total, lane))
                     for x in range(n_values):
-                        value = np.float64(number(work.sums, x * lanes + lane))
-                        mu[node, n_labels - n_values + x] = value
-                        total += value
-                    for x in range(n_labels):
-                        mu[node, x] /= total
+                        value = np.float64(number(belief, x * lanes + lane))
+                        mu[first + lane, n_labels - n_values + x] = value
 
 
 @kernel
@@ -256,15 +272,17 @@ def marginals_vjp(tiles, mu, d_mu, d_by_columns):
     for example in range(len(tiles.shapes)):
         height, width = tiles.shapes[example]
         d_belief = array_of(tiles, d_by_columns, example, COLUMNS)
-        lanes = d_belief.shape[3]
-        for node in range(height * width):
-            row, column, at = node // width, node % width, tiles.node_ptr[example] + node
-            mean = 0.0
-            for x in range(n_labels):
-                mean += mu[at, x] * d_mu[at, x]
-            for x in range(n_values):
-                i = n_labels - n_values + x
-                d_belief[column // lanes, row, x, column % lanes] = mu[at, i] * (d_mu[at, i] - mean)
+        n_tiles, _, _, lanes = d_belief.shape
+        for row in range(height):
+            for t in range(n_tiles):
+                first = tiles.node_ptr[example] + row * width + t * lanes
+                for lane in range(min(lanes, width - t * lanes)):
+                    mean, at = 0.0, first + lane
+                    for x in range(n_labels):
+                        mean += mu[at, x] * d_mu[at, x]
+                    for x in range(n_values):
+                        i = n_labels - n_values + x
+                        d_belief[t, row, x, lane] = mu[at, i] * (d_mu[at, i] - mean)
 
 
 @kernel

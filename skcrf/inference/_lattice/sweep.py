@@ -10,6 +10,9 @@ from skcrf.inference._lattice.layout import (
     COLUMNS,
     RISING,
     ROWS,
+    OwnTables,
+    PottsTables,
+    SharedTable,
     Weights,
     array_of,
     messages_of,
@@ -27,9 +30,6 @@ from skcrf.inference._lattice.message import (
     AdjointAcross,
     Adjoints,
     Joint,
-    OwnTables,
-    PottsTables,
-    SharedTable,
     Site,
     fill,
     joint_effect,
@@ -47,6 +47,8 @@ from skcrf.inference._lattice.vector import prefetch, put, shifted, wide_address
 
 # Positions ahead of a sweep that are loaded into the cache: processors foresee few accesses by themselves.
 AHEAD = 4
+# Numbers of a state that stays in the cache from one direction to the next.
+_CACHED = 2**20
 
 
 class Lines(NamedTuple):
@@ -321,7 +323,8 @@ def _undo_there(tile, record, course, mode, adjoints, d_tables, lists, work, out
     for p in range(tile.positions - 1, -1, -1):
         at = p * size
         prefetch(c, at - AHEAD * size, size)
-        prefetch(adjoints.unary, at - AHEAD * size, size)
+        if adjoints.adds:
+            prefetch(adjoints.unary, at - AHEAD * size, size)
         if p == tile.positions - 1:
             fill(work.sums, size, 0.0)
         else:
@@ -346,19 +349,22 @@ def _undo_there(tile, record, course, mode, adjoints, d_tables, lists, work, out
         sent = shifted(c, at) if p < tile.positions - 1 else work.sums
         update_there(adjoints, at, mode, rho, work, sent, shifted(outs.place, p % outs.rows * outs.step))
         if len(across) > 0 and p % outs.rows == 0:
-            line, weights = tile.number * tile.lanes, wide_address(across.weights)
-            put_weighted_block(outs.place, outs.step, tile.lanes, p, line, weights, across.d_f, across.add)
+            put_weighted_block(outs.place, outs.step, tile.lanes, p, tile.number * tile.lanes, across)
 
 
 @kernel
 def _undo_tile(tile, record, course, mode, d_lines, d_tables, scratch, outs, across):
-    """Undo the sweep of a tile: adds to the adjoints of the tables, replaces those of the messages."""
+    """Undo the sweep of a tile: adds to the adjoints of the tables, replaces those of the messages.
+
+    In `d_lines`, the adjoints are arrays.
+    """
     size = tile.n_values * tile.lanes
     first = tile.number * tile.positions * size
     d_f, d_b = shifted(wide_address(d_lines.f), first), shifted(wide_address(d_lines.b), first)
     work = work_in(wide_address(scratch.work), size)
     lists = Lists(wide_address(scratch.lists), len(scratch.lists) // size)
-    adjoints = Adjoints(d_f, d_b, wide_address(scratch.tile), shifted(wide_address(d_lines.unary), first))
+    unary, shares = shifted(wide_address(d_lines.unary), first), wide_address(d_lines.shares[tile.number])
+    adjoints = Adjoints(d_f, d_b, wide_address(scratch.tile), unary, shares, d_lines.adds)
     of_tile = Record(shifted(record.f, first), shifted(record.b, first), True)
     _undo_back(tile, of_tile.b, course, mode, adjoints, d_tables, lists, work)
     _undo_there(tile, of_tile, course, mode, adjoints, d_tables, lists, work, outs, across)
@@ -368,8 +374,8 @@ def _undo_tile(tile, record, course, mode, d_lines, d_tables, scratch, outs, acr
 def sweep_vjp(tiles, direction, record, active, mode, d_state, adjoint, d_q):
     """Undo the sweep of one direction.
 
-    Adds to the adjoints of the potentials. `d_q` is None without diagonals: then the adjoint of q is added to
-    those of messages of the other direction; otherwise it is left in `d_q_by_columns`.
+    Adds to the adjoints of the potentials. `d_q` is None without diagonals: then the adjoint of q becomes
+    that of messages of the other direction; otherwise it is left in `d_q_by_columns`.
     """
     scratch = adjoint.scratch
     for example in range(len(active)):
@@ -378,16 +384,22 @@ def sweep_vjp(tiles, direction, record, active, mode, d_state, adjoint, d_q):
         kept = _record_of(tiles, record, example, direction)
         d_f, d_b = messages_of(tiles, d_state, example, direction)
         d_unary = array_of(tiles, adjoint.d_unary[direction], example, direction)
-        d_lines, course = Adjoints(d_f, d_b, d_f, d_unary), _course(tiles, direction, example, d_f)
+        course, n_before = _course(tiles, direction, example, d_f), adjoint.n_sweeps[example]
+        adjoint.n_sweeps[example] += 1
+        # Adjoints of potentials count those of q of both directions. Without diagonals, those of columns are
+        # in the adjoints of messages along rows, next to those of marginals when the last rows are undone.
+        adds = d_q is not None or n_before == 0 or direction == ROWS
+        shares = _shares_of_f(course.rho.by_lane, d_q is None and n_before > 1 and direction == ROWS)
+        d_lines = Adjoints(d_f, d_b, d_f, d_unary, shares, adds)
         d_tables = tables_of(tiles, adjoint.d_tables[direction], example, direction)
         sums = _sums_of(d_tables, scratch)
         n_tiles, positions, n_values, lanes = d_f.shape
         size, width = n_values * lanes, width_of(wide_address(d_f))
         if d_q is None:
-            other, is_new = 1 - direction, adjoint.is_new[example]
-            adjoint.is_new[example] = False
+            other = 1 - direction
             d_f_seen, _ = messages_of(tiles, d_state, example, other)
-            across = AdjointAcross(d_f_seen, weights_of(tiles, example, other).by_lane, is_new)
+            weights, streams = weights_of(tiles, example, other).by_lane, len(d_state) > _CACHED
+            across = AdjointAcross(d_f_seen, weights, n_before == 0, streams)
             outs = Outs(wide_address(scratch.block), size + PADDING, width)
             for t in range(n_tiles):
                 fill(outs.place, outs.rows * outs.step, 0.0)
@@ -403,6 +415,16 @@ def sweep_vjp(tiles, direction, record, active, mode, d_state, adjoint, d_q):
             by_columns = array_of(tiles, adjoint.d_q_by_columns[direction], example, COLUMNS)
             to_columns(tiles, direction, example, d_q_lines, by_columns)
         _add_totals(sums, d_tables)
+
+
+@kernel
+def _shares_of_f(weights, counts):
+    """Compute the shares of the adjoints of messages f in those of q, which were multiplied by weights."""
+    shares = np.empty_like(weights)
+    for t in range(weights.shape[0]):
+        for i in range(weights.shape[1]):
+            shares[t, i] = 1.0 / weights[t, i] if counts else 0.0
+    return shares
 
 
 @kernel
