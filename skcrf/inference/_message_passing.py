@@ -25,7 +25,6 @@ from skcrf.inference._factor.engine import FactorEngine, FactorPairEngine
 from skcrf.inference._fixed_point import ITERATION, iterate
 from skcrf.inference._lattice.engine import LatticeEngine
 from skcrf.inference._lattice.mixed import MixedLatticeEngine
-from skcrf.inference._pairwise.arrangement import Arrangement
 from skcrf.inference._pairwise.engine import PairwiseEngine
 
 #: Constraints on the parameters of the methods that pass messages.
@@ -50,7 +49,7 @@ class EdgelessEngine(PairwiseEngine):
 
     def __init__(self, plan, theta, options=1):
         Engine.__init__(self, plan, theta, options)
-        self.row_ptr, self.arrangement = 2 * plan.graph.edge_ptr, Arrangement(plan.graph)
+        self.row_ptr = 2 * plan.graph.edge_ptr
 
     def initial_state(self):
         return np.zeros((0, self.theta.unary.shape[1]))
@@ -66,6 +65,12 @@ class EdgelessEngine(PairwiseEngine):
 
     def to_potentials(self, adjoint):
         return adjoint
+
+    def messages(self, state):
+        return state
+
+    def messages_vjp(self, d_messages):
+        return d_messages
 
     def marginals(self, state):
         return _site_marginals(self.theta.unary)
