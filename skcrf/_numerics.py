@@ -1,4 +1,4 @@
-"""Kernels: their compilation, their scratch memory, and small kernels that several packages use."""
+"""Kernels: their compilation and scratch memory; small kernels and products that several packages use."""
 
 import math
 import operator
@@ -27,6 +27,9 @@ _BYTES_LEFT = 2**26
 _SMALLEST = 1024
 # Numbers in a cache line.
 _LINE = 8
+# Rows of narrow features that are multiplied at a time: few enough for the cache, and for sums in float32. A
+# constant, so that results do not depend on n_jobs.
+_FEATURE_ROWS = 2048
 
 
 # Compilation
@@ -291,3 +294,79 @@ def vector_log(x):
     p = 1.0 / 7.0 + s2 * (1.0 / 9.0 + s2 * p)
     p = 1.0 / 3.0 + s2 * (1.0 / 5.0 + s2 * p)
     return e * _LN_2 + 2.0 * (s + s * s2 * p)
+
+
+# Products of features with weights, and with derivatives. Features of a narrow type, such as float32, are not
+# copied as a whole to float64: that would need much memory, and half of the time of an evaluation with many
+# features.
+
+
+def multiply(features, coef, out):
+    """Compute ``out = features @ coef.T`` in float64.
+
+    The sums of narrow features are in float64 too, since line searches would see errors of float32.
+
+    Parameters
+    ----------
+    features : ndarray of shape (n_rows, n_features)
+        Features of any type.
+    coef : ndarray of shape (n_outputs, n_features)
+        Weights.
+    out : ndarray of shape (n_rows, n_outputs)
+        Result.
+    """
+    if features.dtype == np.float64:
+        _multiply_rows(features, np.ascontiguousarray(coef.T), out)
+    elif features.dtype == np.float32 and len(coef) <= features.shape[1]:
+        _multiply_single(np.ascontiguousarray(features), np.ascontiguousarray(coef), out)
+    else:
+        for rows, block in blocks(features, np.float64):
+            _multiply_rows(block, np.ascontiguousarray(coef.T), out[rows])
+
+
+def _multiply_rows(a, b, out):
+    """Compute ``out = a @ b`` so that a row does not depend on the number of rows."""
+    if len(a) == 1:  # BLAS multiplies a vector in another order
+        out[:] = (np.repeat(a, 2, axis=0) @ b)[:1]
+    else:
+        np.matmul(a, b, out=out)
+
+
+def transposed_product(a, b):
+    """Compute ``a.T @ b``, such as the derivative of weights from features and the derivative of `multiply`.
+
+    Where one of both is narrow, blocks of rows are multiplied in float32, and added in float64.
+    """
+    if a.dtype == b.dtype == np.float64:
+        return a.T @ b
+    product = np.zeros((a.shape[1], b.shape[1]))
+    for (_, rows_of_a), (_, rows_of_b) in zip(blocks(a, np.float32), blocks(b, np.float32), strict=True):
+        product += rows_of_a.T @ rows_of_b
+    return product
+
+
+def blocks(features, dtype):
+    """Yield slices of rows, and the features there converted to a type."""
+    converted = np.empty((min(_FEATURE_ROWS, len(features)), features.shape[1]), dtype)
+    for start in range(0, len(features), _FEATURE_ROWS):
+        rows = slice(start, min(start + _FEATURE_ROWS, len(features)))
+        block = features[rows]
+        if features.dtype != dtype:
+            np.copyto(converted[: len(block)], block, casting="same_kind")
+            block = converted[: len(block)]
+        yield rows, block
+
+
+@kernel
+def _multiply_single(features, coef, out):
+    for i in range(len(features)):
+        for x in range(len(coef)):
+            out[i, x] = _dot(features[i], coef[x])
+
+
+@reduction_kernel
+def _dot(row, coef):
+    total = 0.0
+    for f in range(len(coef)):
+        total += row[f] * coef[f]  # in float64, as coef is
+    return total

@@ -26,6 +26,7 @@ CORE = {
     "test_base_model",
     "test_directed_model",
     "test_pairwise_model",
+    "test_scaling",
     "test_ties",
     "test_exact",
     "test_extreme",

@@ -1,6 +1,7 @@
 """The base class of the classifiers: it arranges the other packages behind the scikit-learn API."""
 
 from abc import ABC, abstractmethod
+from copy import deepcopy
 from functools import partial
 from numbers import Integral, Real
 
@@ -219,7 +220,8 @@ class BaseFieldClassifier(
     def _start(self, init, objective, monitor):
         """Return the weights to start from."""
         if isinstance(init, str):
-            return STARTS[init](objective, monitor.fit_start)
+            rng = deepcopy(check_random_state(self.random_state))  # other draws do not depend on the start
+            return STARTS[init](objective, monitor.fit_start, rng)
         model = objective.model
         return model.pack(model.project(start_from_estimator(init, model, self.classes_)))
 

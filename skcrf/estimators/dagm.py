@@ -45,10 +45,12 @@ class DAGMClassifier(DirectedMixin, BaseGraphClassifier):
     schedule : {"at_once", "doubling"} or BaseSchedule, default="at_once"
         Part of the training set that the optimizer uses. "doubling" starts with a few graphs, and then takes
         twice as many for half as many iterations until it has all; it is faster if there are many graphs.
-    init : {"auto", "independent", "zeros"}, the name of a loss or a fitted estimator, default="auto"
-        Start of the optimizer: the model without edges, zeros, the model that another loss finds, or the
-        weights of a fitted estimator. "auto" chooses the one that suits the loss: in most cases the model
-        without edges. A start that has to be fitted uses `optimizer`, or another one that suits its loss.
+    init : {"auto", "independent", "coupled", "random", "zeros"}, name of a loss, or estimator, default="auto"
+        Start of the optimizer: the model without edges ("independent"), the same with the best scale of its
+        weights and one coupling ("coupled"), or with random weights added ("random", so that the states of
+        hidden variables differ); zeros; the model that another loss finds; or a fitted estimator. "auto"
+        chooses the one that suits the loss: "coupled" for most losses of marginals, "independent" for most
+        others. A start that has to be fitted uses `optimizer`, or another one that suits its loss.
         In the first call of `partial_fit`, "auto" means zeros.
     alpha : float, default=1e-3
         Strength of the ridge penalty ``alpha / 2 (||coef_||^2 + ||edge_coef_||^2)``, relative to the mean
@@ -212,10 +214,12 @@ class GridDAGMClassifier(DirectedMixin, BaseGridClassifier):
     schedule : {"at_once", "doubling"} or BaseSchedule, default="at_once"
         Part of the training set that the optimizer uses. "doubling" starts with a few images, and then takes
         twice as many for half as many iterations until it has all; it is faster if there are many images.
-    init : {"auto", "independent", "zeros"}, the name of a loss or a fitted estimator, default="auto"
-        Start of the optimizer: the model without edges, zeros, the model that another loss finds, or the
-        weights of a fitted estimator. "auto" chooses the one that suits the loss: in most cases the model
-        without edges. A start that has to be fitted uses `optimizer`, or another one that suits its loss.
+    init : {"auto", "independent", "coupled", "random", "zeros"}, name of a loss, or estimator, default="auto"
+        Start of the optimizer: the model without edges ("independent"), the same with the best scale of its
+        weights and one coupling ("coupled"), or with random weights added ("random", so that the states of
+        hidden variables differ); zeros; the model that another loss finds; or a fitted estimator. "auto"
+        chooses the one that suits the loss: "coupled" for most losses of marginals, "independent" for most
+        others. A start that has to be fitted uses `optimizer`, or another one that suits its loss.
         In the first call of `partial_fit`, "auto" means zeros.
     alpha : float, default=1e-3
         Strength of the ridge penalty ``alpha / 2 (||coef_||^2 + ||edge_coef_||^2)``, relative to the mean

@@ -85,8 +85,9 @@ class BaseLoss(BaseEstimator, ABC):
 
     @property
     def starts_from(self):
-        """str: the start of a fit with ``init="auto"``, "independent" or a loss to minimise first."""
-        return "independent"
+        """str: the start of a fit with ``init="auto"``, "coupled", "independent" or another loss."""
+        # Some other losses have no minimum with truncated inference, or one with too strong couplings.
+        return "coupled" if "mu" in self.needs else "independent"
 
     def second_inference_of(self, inference):
         """Make the second inference that the loss calls besides the inference of the estimator.

@@ -1,16 +1,27 @@
-"""The interface of models, from weights to potentials and gradients back, and products of features."""
+"""The interface of models, from weights to potentials and gradients back, and changes of variables.
+
+The Hessian of a mean loss in the weights of features x is about the mean of ``v x x^T``, where v is the
+variance of a label or a pair of labels, plus the strength of the penalty. Optimizers that estimate curvatures
+from few gradients need fewer iterations in variables in which this matrix is the identity.
+"""
 
 import math
 from abc import ABC, abstractmethod
 from typing import NamedTuple
 
 import numpy as np
+from scipy import sparse
+from scipy.linalg import solve_triangular
 
-from skcrf._numerics import kernel, reduction_kernel
+from skcrf._numerics import blocks
 
-# Rows of narrow features that are multiplied at a time: few enough for the cache, and for sums in float32. A
-# constant, so that results do not depend on n_jobs.
-_ROWS = 2048
+# More features than this are scaled one by one.
+_MOST_FEATURES = 512
+# Rows per batch for products of different features, and the weight of the features by themselves, which makes
+# up for rows that were left out.
+_MOST_ROWS, _SHRINKAGE = 2048, 1e-3
+# Added to variances, because certain labels may be wrong.
+_LEAST_VARIANCE = 0.03
 
 
 class SparseColumns(NamedTuple):
@@ -133,6 +144,44 @@ class BaseModel(ABC):
         """
         return self
 
+    def moments(self, params, batch):
+        """Compute the moments of the features of a batch, by name; see `change_of_variables`.
+
+        Parameters
+        ----------
+        params : dict of ndarray
+            Parameters, which tell how certain labels are.
+        batch : Batch
+            Features.
+
+        Returns
+        -------
+        moments : dict of Moments
+            Sums over the sites and edges of the batch.
+        """
+        return {}
+
+    def change_of_variables(self, moments, alpha):
+        """Return variables in which the curvature of an objective is about the same in all directions.
+
+        Parameters
+        ----------
+        moments : dict of Moments
+            Results of `moments`, added over all batches.
+        alpha : float
+            Strength of the ridge penalty.
+
+        Returns
+        -------
+        change : ChangeOfVariables
+            By default one that changes nothing.
+        """
+        return ChangeOfVariables()
+
+    def coupling(self, moments):
+        """Return parameters by which neighbours prefer equal labels, or None if there are none."""
+        return None
+
     def zeros(self):
         """Return parameters that are all zero."""
         return {name: np.zeros(shape) for name, shape in self.shapes.items()}
@@ -172,77 +221,182 @@ class BaseModel(ABC):
         return self.pack(self.project(self.unpack(w)))
 
 
-# Products of features with weights, and with derivatives. Features of a narrow type, such as float32, are not
-# copied as a whole to float64: that would need much memory, and half of the time of an evaluation with many
-# features.
+# Changes of variables
 
 
-def multiply(features, coef, out):
-    """Compute ``out = features @ coef.T`` in float64.
+class ChangeOfVariables:
+    """A linear change of the weight vector of a model; this one changes nothing."""
 
-    The sums of narrow features are in float64 too, since line searches would see errors of float32.
+    def to_weights(self, v):
+        """Return the weight vector of variables."""
+        return v
+
+    def to_variables(self, w):
+        """Return the variables of a weight vector."""
+        return w
+
+    def pull_back(self, gradient):
+        """Return the gradient with respect to variables from that with respect to weights."""
+        return gradient
+
+
+class Combinations(ChangeOfVariables):
+    """Weights that are combinations of few vectors.
 
     Parameters
     ----------
-    features : ndarray of shape (n_rows, n_features)
-        Features of any type.
-    coef : ndarray of shape (n_outputs, n_features)
-        Weights.
-    out : ndarray of shape (n_rows, n_outputs)
-        Result.
+    vectors : ndarray of shape (n_variables, n_weights)
+        The vectors.
     """
-    if features.dtype == np.float64:
-        _multiply_rows(features, np.ascontiguousarray(coef.T), out)
-    elif features.dtype == np.float32 and len(coef) <= features.shape[1]:
-        _multiply_single(np.ascontiguousarray(features), np.ascontiguousarray(coef), out)
-    else:
-        for rows, block in _blocks(features, np.float64):
-            _multiply_rows(block, np.ascontiguousarray(coef.T), out[rows])
+
+    def __init__(self, vectors):
+        self.vectors = vectors
+
+    def to_weights(self, v):
+        return v @ self.vectors
+
+    def to_variables(self, w):
+        return np.linalg.lstsq(self.vectors.T, w, rcond=None)[0]
+
+    def pull_back(self, gradient):
+        return self.vectors @ gradient
 
 
-def _multiply_rows(a, b, out):
-    """Compute ``out = a @ b`` so that a row does not depend on the number of rows."""
-    if len(a) == 1:  # BLAS multiplies a vector in another order
-        out[:] = (np.repeat(a, 2, axis=0) @ b)[:1]
-    else:
-        np.matmul(a, b, out=out)
+def largest_variance(n_states):
+    """Return the variance of states of equal probability, as `moments_of` computes it."""
+    return (1.0 - 1.0 / n_states + _LEAST_VARIANCE) / n_states
 
 
-def transposed_product(a, b):
-    """Compute ``a.T @ b``, such as the derivative of weights from features and the derivative of `multiply`.
+def purity(unary):
+    """Compute the sum of squared probabilities of each site as if sites were independent."""
+    p = np.exp(unary - unary.max(axis=1, keepdims=True))
+    p /= p.sum(axis=1, keepdims=True)
+    return np.einsum("ij,ij->i", p, p)
 
-    Where one of both is narrow, blocks of rows are multiplied in float32, and added in float64.
+
+class Moments(NamedTuple):
+    """Sums over weighted rows of features, also weighted by the variances of labels.
+
+    Attributes
+    ----------
+    n_rows : float
+        Weight of the rows.
+    sums : ndarray of shape (n_features,)
+        Sums of the features, without variances.
+    squares : ndarray of shape (n_features,)
+        Sums of their squares.
+    products : ndarray of shape (n_features, n_features) or None
+        Sums of the products of two features over some of the rows; None if there are many features.
     """
-    if a.dtype == b.dtype == np.float64:
-        return a.T @ b
-    product = np.zeros((a.shape[1], b.shape[1]))
-    for (_, rows_of_a), (_, rows_of_b) in zip(_blocks(a, np.float32), _blocks(b, np.float32), strict=True):
-        product += rows_of_a.T @ rows_of_b
-    return product
+
+    n_rows: float
+    sums: np.ndarray
+    squares: np.ndarray
+    products: np.ndarray | None
+
+    def only(self, kept):
+        """Return the moments without the products of features that are not kept, booleans."""
+        products = None if self.products is None else self.products * np.outer(kept, kept)
+        return self._replace(squares=self.squares * kept, products=products)
+
+    def plus(self, other):
+        """Return the sums over the rows of both."""
+        products = None if self.products is None else self.products + other.products
+        return Moments(
+            self.n_rows + other.n_rows, self.sums + other.sums, self.squares + other.squares, products
+        )
 
 
-def _blocks(features, dtype):
-    """Yield slices of rows, and the features there converted to a type."""
-    converted = np.empty((min(_ROWS, len(features)), features.shape[1]), dtype)
-    for start in range(0, len(features), _ROWS):
-        rows = slice(start, min(start + _ROWS, len(features)))
-        block = features[rows]
-        if features.dtype != dtype:
-            np.copyto(converted[: len(block)], block, casting="same_kind")
-            block = converted[: len(block)]
-        yield rows, block
+def moments_of(features, purities, n_states, weights, *, constant=False):
+    """Compute the moments of the rows of a matrix.
+
+    Parameters
+    ----------
+    features : ndarray or CSR matrix of shape (n_rows, n_features)
+        Features of sites or of edges.
+    purities : ndarray of shape (n_rows,)
+        Sums of squared probabilities of the states of each site or edge.
+    n_states : int
+        Number of these states.
+    weights : ndarray of shape (n_rows,)
+        Weights of the rows.
+    constant : bool, default=False
+        Whether to add a last feature that is 1.
+
+    Returns
+    -------
+    moments : Moments
+        The sums.
+    """
+    n_rows, n_features = features.shape
+    variances = weights * (1.0 - purities + _LEAST_VARIANCE) / n_states
+    if sparse.issparse(features):
+        row_of = np.repeat(np.arange(n_rows), np.diff(features.indptr))
+        entries = (
+            weights[row_of] * features.data,
+            variances[row_of] * np.square(features.data, dtype=np.float64),
+        )
+        sums, squares = (np.bincount(features.indices, values, minlength=n_features) for values in entries)
+    else:
+        sums, squares = np.zeros(n_features), np.zeros(n_features)
+        for rows, block in blocks(features, np.float64):
+            sums += weights[rows] @ block
+            squares += np.einsum("ij,ij,i->j", block, block, variances[rows])
+    if constant:
+        sums, squares = np.append(sums, weights.sum()), np.append(squares, variances.sum())
+    found = Moments(float(weights.sum()), sums, squares, None)
+    if n_features > _MOST_FEATURES:
+        return found
+    step = max(1, -(-n_rows // _MOST_ROWS))
+    rows = features[::step]
+    rows = (rows.toarray() if sparse.issparse(rows) else rows).astype(np.float64)
+    if constant:
+        rows = np.column_stack([rows, np.ones(len(rows))])
+    return found._replace(products=(rows * variances[::step, None]).T @ rows)
 
 
-@kernel
-def _multiply_single(features, coef, out):
-    for i in range(len(features)):
-        for x in range(len(coef)):
-            out[i, x] = _dot(features[i], coef[x])
+class Scaling(NamedTuple):
+    """A linear change of the weights of features: ``weights = variables @ matrix``.
+
+    Attributes
+    ----------
+    matrix, inverse : ndarray of shape (n_features, n_features) or (n_features,)
+        The matrix and its inverse; their diagonals if features are scaled one by one.
+    """
+
+    matrix: np.ndarray
+    inverse: np.ndarray
+
+    @classmethod
+    def from_moments(cls, moments, alpha, unit):
+        """Scale weights so that the mean of ``v x x^T`` plus `alpha` becomes `unit` times the identity."""
+        mean_squares, alpha = moments.squares / (unit * (moments.n_rows or 1.0)), alpha / unit
+        mean_squares[mean_squares == 0] = 1.0  # any scale will do
+        if moments.products is None:
+            scales = np.sqrt(mean_squares + alpha)
+            return cls(1.0 / scales, scales)
+        norms = np.sqrt(np.diagonal(moments.products))
+        norms[norms == 0] = 1.0
+        correlations = (1.0 - _SHRINKAGE) * moments.products / np.outer(norms, norms)
+        np.fill_diagonal(correlations, 1.0)
+        scales = np.sqrt(mean_squares)
+        hessian = correlations * np.outer(scales, scales)
+        hessian.flat[:: len(hessian) + 1] += alpha
+        factor = np.linalg.cholesky(hessian)
+        return cls(solve_triangular(factor, np.eye(len(factor)), lower=True), factor)
+
+    def to_weights(self, rows):
+        """Return the weights of variables."""
+        return _product(rows, self.matrix)
+
+    def to_variables(self, rows):
+        """Return the variables of weights."""
+        return _product(rows, self.inverse)
+
+    def pull_back(self, rows):
+        """Return the gradient with respect to variables from that with respect to weights."""
+        return _product(rows, self.matrix.T)
 
 
-@reduction_kernel
-def _dot(row, coef):
-    total = 0.0
-    for f in range(len(coef)):
-        total += row[f] * coef[f]  # in float64, as coef is
-    return total
+def _product(rows, matrix):
+    return rows * matrix if matrix.ndim == 1 else rows @ matrix

@@ -6,9 +6,17 @@
 import numpy as np
 from scipy import sparse
 
-from skcrf._numerics import empty
+from skcrf._numerics import empty, multiply, transposed_product
 from skcrf.graph import EQUAL, UNEQUAL, Potentials, is_potts
-from skcrf.models._base import BaseModel, SparseColumns, multiply, transposed_product
+from skcrf.models._base import (
+    BaseModel,
+    ChangeOfVariables,
+    Scaling,
+    SparseColumns,
+    largest_variance,
+    moments_of,
+    purity,
+)
 
 # Rows to which the intercept is added at a time: short rows are slow one by one.
 _INTERCEPT_ROWS = 64
@@ -72,6 +80,31 @@ class PairwiseModel(BaseModel):
 
     def independent(self):
         return IndependentModel(**vars(self))
+
+    def moments(self, params, batch):
+        graph, k = batch.graph, self.n_classes
+        sites = purity(self._unary(params, batch))
+        edges = sites[graph.edges].prod(axis=1)
+        if len(edges) != len(batch.V):  # edges share tables
+            edges = np.full(len(batch.V), edges.mean())
+        weights = batch.weight[graph.node_example], batch.weight[graph.table_example]
+        features = moments_of(batch.X, sites, k, weights[0], constant=self.fit_intercept)
+        if self.used is not None:
+            features = features.only(np.append(self.used, True) if self.fit_intercept else self.used)
+        return {"site": features, "edge": moments_of(batch.V, edges, k**2, weights[1])}
+
+    def change_of_variables(self, moments, alpha):
+        unit = largest_variance(self.n_classes)  # uncorrelated features of unit variance stay as they are
+        scalings = (Scaling.from_moments(moments[name], alpha, unit) for name in ("site", "edge"))
+        return PairwiseScaling(self, *scalings)
+
+    def coupling(self, moments):
+        mean = moments["edge"].sums / max(moments["edge"].n_rows, 1)
+        if not mean.any():
+            return None
+        weights = np.tile(mean / (mean @ mean), self.n_groups)  # their product with the mean features is 1
+        table = np.eye(self.n_classes) - 1.0 / self.n_classes
+        return self.zeros() | {"edge_coef": weights[:, None, None] * table}
 
     def structure(self, batch):
         return batch.graph
@@ -144,6 +177,45 @@ class IndependentModel(PairwiseModel):
 
     def pull_back(self, params, batch, theta, d_theta):
         return super().pull_back(params, batch.without_edges, theta, d_theta)
+
+
+class PairwiseScaling(ChangeOfVariables):
+    """Scaling of the weights of the features of sites and of those of edges, which respects ties.
+
+    Parameters
+    ----------
+    model : PairwiseModel
+        The model.
+    site, edge : Scaling
+        Scaling of features of sites, the intercept last if it is fitted, and of features of edges.
+    """
+
+    def __init__(self, model, site, edge):
+        self.model = model
+        self.site = site
+        self.edge = edge
+
+    def to_weights(self, v):
+        return self._change(v, self.site.to_weights, self.edge.to_weights)
+
+    def to_variables(self, w):
+        return self._change(w, self.site.to_variables, self.edge.to_variables)
+
+    def pull_back(self, gradient):
+        return self._change(gradient, self.site.pull_back, self.edge.pull_back)
+
+    def _change(self, vector, change_sites, change_edges):
+        model, params = self.model, self.model.unpack(vector)
+        coef, intercept = params["coef"], params["intercept"]
+        if model.fit_intercept:
+            rows = change_sites(np.column_stack([coef, intercept]))
+            coef, intercept = rows[:, :-1], rows[:, -1]
+        else:
+            coef = change_sites(coef)
+        shape = params["edge_coef"].shape
+        by_table = params["edge_coef"].reshape(model.n_groups, model.n_edge_features, -1).swapaxes(1, 2)
+        edge_coef = change_edges(by_table).swapaxes(1, 2).reshape(shape)
+        return model.pack({"coef": coef, "intercept": intercept, "edge_coef": edge_coef})
 
 
 def _scale_by_weight(batch, d_theta):

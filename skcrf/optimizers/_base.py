@@ -40,6 +40,8 @@ class BaseOptimizer(BaseEstimator, ABC):
     general = True
     #: Whether it starts from the given weights.
     uses_init = True
+    #: Whether a fit changes the variables so that curvatures are even, where the model knows how.
+    precondition = False
 
     @property
     def makes_epochs(self):

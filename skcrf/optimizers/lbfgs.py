@@ -24,6 +24,10 @@ class LBFGS(BaseOptimizer):
         Number of corrections that approximate the Hessian.
     max_restarts : int, default=5
         Maximum number of restarts.
+    precondition : bool, default=True
+        Whether a fit scales the weights by the second moments of their features, so that the objective has
+        about the same curvature in all directions. Far fewer iterations are then needed if features are
+        correlated or of different scales; `tol` bounds the gradient with respect to the scaled weights.
 
     Examples
     --------
@@ -36,11 +40,13 @@ class LBFGS(BaseOptimizer):
     _parameter_constraints = {
         "memory": [Interval(Integral, 1, None, closed="left")],
         "max_restarts": [Interval(Integral, 0, None, closed="left")],
+        "precondition": ["boolean"],
     }
 
-    def __init__(self, memory=10, max_restarts=5):
+    def __init__(self, memory=10, max_restarts=5, precondition=True):
         self.memory = memory
         self.max_restarts = max_restarts
+        self.precondition = precondition
 
     def minimize(self, objective, w, *, max_iter, tol, callback, rng):
         def on_iteration(intermediate_result):

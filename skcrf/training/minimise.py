@@ -17,17 +17,21 @@ from sklearn.utils.validation import check_is_fitted
 from skcrf.gradients import Backprop
 from skcrf.inference import TRW
 from skcrf.losses import LOSSES, UnivariateLogistic
+from skcrf.models import Combinations
 from skcrf.training.compatibility import optimizer_of_start
+
+# Iterations that find the scale of weights and the coupling of a start.
+_SCALE_ITERATIONS = 8
 
 # Starts
 
 
-def start_from_zeros(objective, fit_start):
+def start_from_zeros(objective, fit_start, rng):
     """Return weights that are all zero."""
     return objective.model.pack(objective.model.zeros())
 
 
-def start_from_independent(objective, fit_start):
+def start_from_independent(objective, fit_start, rng):
     """Fit the model without edges, which is a good start for most losses.
 
     Parameters
@@ -36,32 +40,78 @@ def start_from_independent(objective, fit_start):
         Objective of the whole model.
     fit_start : callable
         ``fit_start(objective, w, title)`` returns the weights of the minimum, as `Monitor.fit_start` does.
+    rng : numpy.random.RandomState
+        Source of randomness, which only a random start uses.
 
     Returns
     -------
     w : ndarray of shape (n_weights,)
         Weights; those of edges are zero.
     """
-    w = start_from_zeros(objective, fit_start)
+    w = start_from_zeros(objective, fit_start, rng)
     independent = objective.replace(
         model=objective.model.independent(),
         loss=UnivariateLogistic(),
         inference=Backprop().wrap(TRW(max_iter=0)),  # without messages, marginals are those of single sites
     )
-    has_edges = any(batch.n_sites > batch.n_examples for batch in objective.batches)
-    return fit_start(independent, w, "the model without edges") if has_edges else w
+    return fit_start(independent, w, "the model without edges") if _has_edges(objective) else w
 
 
-def start_from_loss(loss, objective, fit_start):
+def _has_edges(objective):
+    return any(batch.n_sites > batch.n_examples for batch in objective.batches)
+
+
+def start_from_coupled(objective, fit_start, rng):
+    """Fit the model without edges, then the scale of its weights together with one coupling of equal labels.
+
+    The model without edges does not know that neighbours repeat its evidence, so that its weights are too
+    large beside couplings. Without edges, or if the loss is not smooth, this is the start from that model.
+
+    Parameters
+    ----------
+    objective : Objective
+        Objective of the whole model.
+    fit_start, rng : callable and numpy.random.RandomState
+        As for `start_from_independent`.
+
+    Returns
+    -------
+    w : ndarray of shape (n_weights,)
+        Weights.
+    """
+    w = start_from_independent(objective, fit_start, rng)
+    if not objective.is_smooth or not _has_edges(objective):
+        return w
+    coupling = objective.model.coupling(objective.moments(w))
+    if coupling is None:
+        return w
+    change = Combinations(np.stack([w, objective.model.pack(coupling)]))
+    return fit_start(objective, w, "scale and coupling", change=change, max_iter=_SCALE_ITERATIONS)
+
+
+def start_from_random(objective, fit_start, rng):
+    """Add random weights to the model without edges, so that the states of hidden variables differ.
+
+    States that have equal weights have equal gradients, and would stay equal. In variables of even curvature
+    the random weights are all of the same size, and of norm 1 together.
+    """
+    model, w = objective.model, start_from_independent(objective, fit_start, rng)
+    change = model.change_of_variables(objective.moments(w), objective.alpha)
+    return model.project_vector(w + change.to_weights(rng.normal(size=len(w)) / np.sqrt(len(w))))
+
+
+def start_from_loss(loss, objective, fit_start, rng):
     """Fit the model by another loss, itself from where that loss starts (D10 section 4)."""
-    other = LOSSES[loss]()
-    w = STARTS[other.starts_from](objective, fit_start)
-    return fit_start(objective.replace(loss=other), w, type(other).__name__)
+    other = objective.replace(loss=LOSSES[loss]())
+    w = STARTS[other.loss.starts_from](other, fit_start, rng)
+    return fit_start(other, w, type(other.loss).__name__)
 
 
 #: Starts by the name given as `init`.
 STARTS = {
     "independent": start_from_independent,
+    "coupled": start_from_coupled,
+    "random": start_from_random,
     "zeros": start_from_zeros,
     **{name: partial(start_from_loss, name) for name in LOSSES},
 }
@@ -116,6 +166,22 @@ def start_from_estimator(init, model, classes):
 # Stages and iterations
 
 
+def minimise(optimizer, objective, w, *, callback, change=None, **options):
+    """Run an optimizer in the variables of `change`, or in those of even curvature if it asks for them."""
+    if change is None:
+        if not optimizer.precondition:
+            return optimizer.minimize(objective, w, callback=callback, **options)
+        change = objective.model.change_of_variables(objective.moments(w), objective.alpha)
+
+    def callback_with_weights(v, *values, **flags):
+        return callback(change.to_weights(v), *values, **flags)
+
+    v = change.to_variables(w)
+    result = optimizer.minimize(objective.in_variables(change), v, callback=callback_with_weights, **options)
+    result.x = change.to_weights(result.x)
+    return result
+
+
 def stage_objectives(objective, schedule, max_iter, rng):
     """Return pairs of an objective and a number of iterations, one per stage; the last has all examples."""
     sizes = np.array([batch.n_examples for batch in objective.batches])
@@ -160,7 +226,7 @@ def run_stages(objective, start, *, optimizer, schedule, max_iter, tol, monitor,
         w = start()
         for stage, n_iter in stage_objectives(objective, schedule, max_iter, rng):
             monitor.restart(w)
-            result = optimizer.minimize(stage, w, max_iter=n_iter, tol=tol, callback=monitor, rng=rng)
+            result = minimise(optimizer, stage, w, max_iter=n_iter, tol=tol, callback=monitor, rng=rng)
             w = result.x
             if monitor.stopped:
                 break
@@ -211,7 +277,7 @@ class Monitor:
         """Forget the lowest objective: from now on the objective is another one, and `w` the best."""
         self.best, self.best_w = (np.inf, np.inf), w
 
-    def fit_start(self, objective, w, title):
+    def fit_start(self, objective, w, title, *, change=None, max_iter=None):
         """Minimise the objective of a start, which neither curves nor callbacks include.
 
         The optimizer is that of the estimator if it suits the objective, see `optimizer_of_start`. It draws
@@ -227,6 +293,10 @@ class Monitor:
             Start.
         title : str
             Name in printed progress.
+        change : ChangeOfVariables, default=None
+            Variables to minimise over, such as few combinations of weights.
+        max_iter : int, default=None
+            Maximum number of iterations; None for that of the estimator.
 
         Returns
         -------
@@ -245,9 +315,8 @@ class Monitor:
 
         self.restart(w)
         rng = deepcopy(check_random_state(fit.random_state))
-        result = optimizer.minimize(
-            objective, w, max_iter=fit.max_iter, tol=fit.tol, callback=callback, rng=rng
-        )
+        options = {"max_iter": max_iter or fit.max_iter, "tol": fit.tol, "change": change, "rng": rng}
+        result = minimise(optimizer, objective, w, callback=callback, **options)
         if not result.success:
             self._print(f"start from {title} did not converge ({result.message})", result.fun)
         return result.x

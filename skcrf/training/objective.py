@@ -6,6 +6,7 @@ and each as soon as those before it are there, so that few gradients are in memo
 
 from collections import OrderedDict
 from copy import copy
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -14,7 +15,7 @@ from skcrf.data import user_index
 from skcrf.gradients import BaseGradient
 from skcrf.inference import BaseInference
 from skcrf.losses import BaseLoss
-from skcrf.models import BaseModel
+from skcrf.models import BaseModel, ChangeOfVariables
 from skcrf.training.compatibility import (
     calls_inference,
     check_difference,
@@ -148,6 +149,7 @@ class Objective:
         self.run = run
         self.count_errors = count_errors
         self.part = None
+        self.change = ChangeOfVariables()
         self.converged = True
         self._all_batches = batches
         self._n_labels = _count_labels(batches)
@@ -162,13 +164,20 @@ class Objective:
             other._n_labels = _count_labels(other.batches)
         return other
 
-    def __call__(self, w, batches=None):
-        """Return the value and the gradient at a weight vector, of some batches or of all."""
+    def in_variables(self, change):
+        """Return the objective as a function of other variables; both remember the same evaluations."""
+        other = copy(self)
+        other.change = change
+        return other
+
+    def __call__(self, v, batches=None):
+        """Return the value and the gradient at weights, or at other variables, of some batches or of all."""
+        w = self.change.to_weights(v)
         evaluation = self._evaluation(w)
         if batches is not None:
             n_labels = _count_labels(batches)
             value, gradient, self.converged = self._mean(evaluation, batches, n_labels, title="mini-batch")
-            return value, gradient
+            return value, self.change.pull_back(gradient)
         key = w.tobytes()
         if key not in self._results:
             if evaluation.resume:
@@ -178,7 +187,7 @@ class Objective:
             while len(self._results) > fit:
                 self._results.popitem(last=False)
         value, gradient, self.converged = self._results[key]
-        return value, gradient.copy()
+        return value, self.change.pull_back(gradient.copy())
 
     @property
     def is_smooth(self):
@@ -196,6 +205,18 @@ class Objective:
         """ndarray of shape (n_weights,): strength of the penalty of each weight, 0 where it has none."""
         ones = self.model.pack({name: np.ones(shape) for name, shape in self.model.shapes.items()})
         return self.alpha * self.model.penalised(ones)
+
+    def moments(self, w):
+        """Return the moments of the features at a weight vector, by name; see `BaseModel.moments`."""
+        total = {}
+
+        def add(found):
+            for name, moments in found.items():
+                total[name] = total[name].plus(moments) if name in total else moments
+
+        compute = partial(self.model.moments, self.model.unpack(w))
+        self.run(compute, self.batches, among=self._all_batches, title="moments of features", take=add)
+        return total
 
     def split(self, optimizer="this optimizer"):
         """Return two objectives, convex where inference is exact, whose difference this one is.

@@ -98,7 +98,9 @@ def test_verbose_prints_a_line_per_iteration(images, capsys):
     X, Y = images
     est = quick(verbose=1).fit(X, Y)
     lines = capsys.readouterr().out.splitlines()
-    starts = [line for line in lines if "] start from the model without edges, iteration " in line]
+    starts = [line for line in lines if "] start from " in line]
+    assert "] start from the model without edges, iteration 1: " in starts[0]
+    assert any("] start from scale and coupling, iteration " in line for line in starts)
     assert lines[: len(starts)] == starts and len(starts) > 0
     assert len(lines) == len(starts) + est.n_iter_
     assert lines[len(starts)].startswith("[GridCRFClassifier] iteration 1: objective ")

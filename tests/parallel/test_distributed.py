@@ -172,22 +172,25 @@ def test_data_is_sent_once(on_dask, data, written, monkeypatch):
     X, Y = data
     size = sum(x.nbytes for x in X)
     traffic = []
-    call = Objective.__call__
 
-    def measured(self, *args, **options):
-        before = written[0]
-        result = call(self, *args, **options)
-        if written[0] > before:  # the objective remembers its last values
-            traffic.append(written[0] - before)
-        return result
+    def measured(call):
+        def measured_call(self, *args, **options):
+            before = written[0]
+            result = call(self, *args, **options)
+            if written[0] > before:  # the objective remembers its last values
+                traffic.append(written[0] - before)
+            return result
 
-    monkeypatch.setattr(Objective, "__call__", measured)
+        return measured_call
+
+    for name in ("__call__", "moments"):
+        monkeypatch.setattr(Objective, name, measured(getattr(Objective, name)))
     est = quick().fit(X, Y)
     weights = est.coef_.nbytes + est.edge_coef_.nbytes + est.intercept_.nbytes
     print(f"data {size} bytes, weights {weights} bytes, written {traffic[0]} first, then {traffic[1:]}")
     assert len(traffic) > 8
     assert 2 * size < traffic[0] < 2.5 * size  # to the scheduler, from there to the workers; labels too
-    assert max(traffic[1:]) < 40_000 < size / 50
+    assert max(traffic[1:]) < 48_000 < size / 50
     moved = on_dask.run(lambda dask_worker: dask_worker.state.transfer_incoming_count_total)
     assert set(moved.values()) == {0}  # nor from worker to worker
 
@@ -223,7 +226,7 @@ def test_lazy_images_are_loaded_on_the_workers(on_dask, written):
     X, Y = LazyImages(range(8), draw), LazyImages(range(8), draw_labels)
     before = written[0]
     est = quick().fit(X, Y)
-    assert written[0] - before < X[0].nbytes  # less than one image, for the whole fit
+    assert written[0] - before < 2 * X[0].nbytes  # less than two of eight images, for the whole fit
     memory = locally(est, list(X), list(Y))
     assert_same(est, memory)
     for one, other in zip(est.predict(X), memory.predict(list(X)), strict=True):

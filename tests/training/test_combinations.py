@@ -32,8 +32,8 @@ GAIN = 0.01
 #: neighbours and rely on them too much. With the likelihood, BP matches the frequency of equal neighbours,
 #: and pulls images towards one label. "converged" means up to `CONVERGED`, which BP does not always reach.
 NEED_NOT_IMPROVE = {
-    ("pseudolikelihood", "truncated"): {"bp"},
-    ("pseudolikelihood", "converged"): {"bp", "mean_field", "trw"},
+    ("pseudolikelihood", "truncated"): {"bp", "trw", "trw_s"},
+    ("pseudolikelihood", "converged"): {"bp", "mean_field", "trw", "trw_s"},
     ("patch_pseudolikelihood", "truncated"): {"bp", "trw", "trw_s"},
     ("patch_pseudolikelihood", "converged"): {"bp", "mean_field", "trw", "trw_s"},
     ("piecewise", "converged"): {"bp", "trw"},
@@ -43,7 +43,7 @@ NEED_NOT_IMPROVE = {
 #: Options of subgradient fits by whether the loss has a margin, which needs longer steps.
 STEPS = {
     True: {"optimizer": Subgradient(learning_rate=5.0), "init": "zeros", "max_iter": 40},
-    False: {"optimizer": Subgradient(learning_rate=0.3), "max_iter": 20},
+    False: {"optimizer": Subgradient(learning_rate=0.3), "max_iter": 30},
 }
 
 

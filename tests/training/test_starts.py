@@ -51,7 +51,8 @@ def evaluated(monkeypatch):
 
     def recorded(self, w, batches=None):
         has_edges = not isinstance(self.model, IndependentModel)
-        found.append(Evaluated(type(self.loss).__name__, has_edges, len(self.batches), w.copy()))
+        weights = np.array(self.change.to_weights(w))
+        found.append(Evaluated(type(self.loss).__name__, has_edges, len(self.batches), weights))
         return evaluate(self, w, batches)
 
     monkeypatch.setattr(Objective, "__call__", recorded)
@@ -62,8 +63,8 @@ def quick(**parameters):
     return GridCRFClassifier(**{"inference": TRW(max_iter=3), "max_iter": 50, "tol": 1e-2, **parameters})
 
 
-def test_starts_are_independent_zeros_and_the_losses():
-    assert set(STARTS) == {"independent", "zeros", *LOSSES}
+def test_starts_are_named_ones_and_the_losses():
+    assert set(STARTS) == {"independent", "coupled", "random", "zeros", *LOSSES}
     assert {loss().starts_from for loss in LOSSES.values()} <= set(STARTS)
 
 
@@ -73,16 +74,66 @@ def test_init_zeros_starts_from_zeros(images, evaluated):
     assert not evaluated[0].w.any()
 
 
-def test_the_model_without_edges_is_the_default_start(images):
+def test_a_coupled_start_is_the_default(images):
     X, Y = images
-    expected = quick(init="independent").fit(X[:2], Y[:2])
+    expected = quick(init="coupled").fit(X[:2], Y[:2])
     assert_array_equal(quick().fit(X[:2], Y[:2]).edge_coef_, expected.edge_coef_)
+
+
+def test_coupled_start_scales_the_model_without_edges_and_adds_one_coupling(images, evaluated):
+    X, Y = images
+    model = PairwiseModel(2, 1, 1, 2)
+    first_weights = {}
+    for init in ("independent", "coupled"):
+        evaluated.clear()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            quick(init=init, max_iter=1).fit(X[:2], Y[:2])
+        with_edges = [one for one in evaluated if one.has_edges]
+        first_weights[init] = [model.unpack(one.w) for one in with_edges]
+    independent = first_weights["independent"][0]
+    *_, scaled = (w for w in first_weights["coupled"] if np.ptp(w["edge_coef"][:, 0, 1]) == 0)
+    scale = scaled["coef"][0, 0] / independent["coef"][0, 0]
+    assert 0 < scale != 1
+    assert_allclose(scaled["coef"], scale * independent["coef"], rtol=1e-9)
+    assert_allclose(scaled["intercept"], scale * independent["intercept"], rtol=1e-9, atol=1e-12)
+    assert scaled["edge_coef"][0, 0, 0] > 0
+    coupling = scaled["edge_coef"][0, 0, 0] * np.tile(2 * np.eye(2) - 1, (2, 1, 1))
+    assert_allclose(scaled["edge_coef"], coupling, atol=1e-12)
+
+
+def test_coupled_start_has_a_lower_objective_than_the_model_without_edges(images):
+    X, Y = images
+    values = []
+    for init in ("independent", "coupled"):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            values.append(quick(init=init, max_iter=1).fit(X[:2], Y[:2]).loss_curve_[0])
+    assert values[1] < values[0]
+
+
+@pytest.mark.parametrize("loss", ["hinge", "pseudolikelihood"])
+def test_coupled_start_suits_every_loss(images, loss):
+    X, Y = images
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        est = quick(init="coupled", loss=loss, inference="trw_s", max_iter=3).fit(X[:2], Y[:2])
+    assert np.isfinite(est.edge_coef_).all()
+
+
+def test_random_start_depends_on_the_random_state_only(images):
+    X, Y = images
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        fits = [quick(init="random", max_iter=1, random_state=s).fit(X[:1], Y[:1]).coef_ for s in (0, 0, 1)]
+    assert_array_equal(fits[0], fits[1])
+    assert (fits[0] != fits[2]).all()
 
 
 def test_independent_start_is_logistic_regression(evaluated):
     X, Y = ragged_images()
-    params = {"inference": TRW(max_iter=3), "tol": 1e-3, "max_iter": 60}
-    GridCRFClassifier(**params).fit(X, Y)
+    params = {"inference": TRW(max_iter=3), "tol": 1e-3, "max_iter": 200}
+    GridCRFClassifier(init="independent", **params).fit(X, Y)
     start = PairwiseModel(3, 2, 1, 2).unpack(next(one.w for one in evaluated if one.has_edges))
     table = GridCRFClassifier(**params).fit(np.concatenate([x.reshape(-1, 2) for x in X]), flat(Y))
     assert_allclose(start["coef"], table.coef_, rtol=1e-6)
@@ -114,7 +165,7 @@ def test_init_may_be_a_fitted_estimator(images, evaluated):
     first = quick().fit(X[:2], Y[:2])
     evaluated.clear()
     second = quick(init=first).fit(X[:2], Y[:2])
-    assert_array_equal(evaluated[0].w[-8:], first.edge_coef_.ravel())
+    assert_allclose(evaluated[0].w[-8:], first.edge_coef_.ravel(), rtol=1e-9)
     assert second.n_iter_ < first.n_iter_
     without = quick(init=first, fit_intercept=False).fit(X[:2], Y[:2])
     assert not without.intercept_.any()
@@ -135,7 +186,7 @@ def test_warm_start_has_precedence_over_init(images, evaluated):
     before = est.coef_.copy()
     evaluated.clear()
     est.fit(X[:2], Y[:2])
-    assert_array_equal(evaluated[0].w[: before.size], before.ravel())
+    assert_allclose(evaluated[0].w[: before.size], before.ravel(), rtol=1e-9)
 
 
 def test_init_must_fit_the_model(images):
@@ -217,7 +268,7 @@ def test_partial_fit_starts_from_init(images, evaluated, init):
 @pytest.mark.parametrize("init", ["independent", "likelihood"])
 def test_interrupted_starts_keep_the_best_weights(images, init, monkeypatch, capsys):
     X, Y = (part[:2] for part in images)
-    n_left, evaluate = [5 * len(X)], Evaluation.__call__
+    n_left, evaluate = [(5 if init == "independent" else 20) * len(X)], Evaluation.__call__
 
     def interrupted(self, batch):
         has_edges = not isinstance(self.model, IndependentModel)
@@ -263,7 +314,7 @@ def test_monitor_without_callbacks_records_iterations_and_never_stops():
 
 @pytest.mark.parametrize("optimizer", ["auto", LBFGS(), Adam()], ids=str)
 def test_starts_of_non_smooth_losses_are_fitted_by_an_optimizer_for_them(images, optimizer, monkeypatch):
-    """And the default start of that loss, the model without edges, by one for smooth losses."""
+    """And the start of that loss, the model without edges, by one for smooth losses."""
     found = []
     for cls in (LBFGS, Bundle):
         monkeypatch.setattr(cls, "minimize", recorded(cls.minimize, found))
