@@ -51,7 +51,7 @@ class _CalleeLibrary(JITCodeLibrary):
     """Optimised LLVM code that is linked into other libraries, and never becomes machine code by itself."""
 
     class codegen:
-        """The target of machine code, without any."""
+        """A stand-in for the code generator, as there is no machine code."""
 
         @staticmethod
         def set_env(name, environment):
@@ -62,7 +62,7 @@ class _CalleeLibrary(JITCodeLibrary):
         self._finalized = True
 
     def get_pointer_to_function(self, name):
-        """Return the address of no function, after the optimisation."""
+        """Optimise the code, and return 0 as there is no machine code."""
         self._ensure_finalized()
         return 0
 
@@ -88,6 +88,11 @@ class _CalleeCompiler(Compiler):
 
 
 class _CalleeCacheImpl(CompileResultCacheImpl):
+    @property
+    def filename_base(self):
+        """The name of files: processes that compile the same kernel for Python must not write to them."""
+        return f"{super().filename_base}-callee"
+
     def reduce(self, result):
         """Serialize a compiled function."""
         described = result.fndesc
@@ -125,6 +130,3 @@ class _CalleeCacheImpl(CompileResultCacheImpl):
 
 class _CalleeCache(KernelCache):
     _impl_class = _CalleeCacheImpl
-
-    def _index_key(self, sig, codegen):
-        return (*super()._index_key(sig, codegen), "callee")  # in the same files as calls from Python

@@ -320,8 +320,9 @@ def multiply(features, coef, out):
     elif features.dtype == np.float32 and len(coef) <= features.shape[1]:
         _multiply_single(np.ascontiguousarray(features), np.ascontiguousarray(coef), out)
     else:
+        weights = np.ascontiguousarray(coef.T)
         for rows, block in blocks(features, np.float64):
-            _multiply_rows(block, np.ascontiguousarray(coef.T), out[rows])
+            _multiply_rows(block, weights, out[rows])
 
 
 def _multiply_rows(a, b, out):

@@ -64,7 +64,7 @@ class Differences(BaseEdgeFeatures):
         if get_tags(transformer).requires_fit:
             seen = [edge_differences(edges, _rows(image)) for image, edges, _ in samples]
         if seen:
-            transformer.fit_transform(np.concatenate(seen))
+            transformer.fit(np.concatenate(seen))
         self.transformer_ = transformer if seen else None
         return self
 
@@ -77,6 +77,8 @@ class Differences(BaseEdgeFeatures):
         return features.astype(float_type(features.dtype), copy=False)
 
     def get_feature_names_out(self, input_features=None):
+        if self.transformer_ is None:
+            return np.array([], dtype=object)
         return self.transformer_.get_feature_names_out(input_features)
 
 
@@ -117,7 +119,7 @@ def choose_channels(channels, n_features, name="channels"):
         return slice(None)
     try:
         chosen = np.arange(n_features)[channels if isinstance(channels, slice) else np.asarray(channels)]
-    except IndexError as error:
+    except (IndexError, TypeError, ValueError) as error:
         raise ValueError(
             f"{name} must be a slice or positions of the {n_features} features of a pixel, got {channels!r}."
         ) from error

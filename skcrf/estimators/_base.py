@@ -220,7 +220,10 @@ class BaseFieldClassifier(
     def _start(self, init, objective, monitor):
         """Return the weights to start from."""
         if isinstance(init, str):
-            rng = deepcopy(check_random_state(self.random_state))  # other draws do not depend on the start
+            # Other draws do not depend on the start. NumPy's own generator would be copied in the same state.
+            rng = np.random.RandomState()
+            if self.random_state is not None:
+                rng = deepcopy(check_random_state(self.random_state))
             return STARTS[init](objective, monitor.fit_start, rng)
         model = objective.model
         return model.pack(model.project(start_from_estimator(init, model, self.classes_)))

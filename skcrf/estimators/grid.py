@@ -12,10 +12,8 @@ from skcrf.data import (
     BaseEdgeFeatures,
     Bias,
     Differences,
-    Examples,
     ImageReader,
     LatticeTopology,
-    Topology,
     as_edge_features,
     choose_channels,
     count_edge_features,
@@ -40,12 +38,23 @@ class ArrangeDirections(NamedTuple):
         return batch.split(rows)
 
 
-class EdgeSamples(NamedTuple):
-    """Images spread evenly over all, as many as memory should hold; read in each loop over them."""
+class EdgeSamples:
+    """Images spread evenly over all, as many as memory should hold; read in each loop over them.
 
-    examples: Examples
-    topology: Topology
-    n_features: int
+    Parameters
+    ----------
+    examples : Examples
+        The images.
+    topology : Topology
+        Gives their graphs.
+    n_features : int
+        Number of features of a pixel.
+    """
+
+    def __init__(self, examples, topology, n_features):
+        self.examples = examples
+        self.topology = topology
+        self.n_features = n_features
 
     def __iter__(self):
         """Yield the arguments of `transform_edges` for each image with edges."""

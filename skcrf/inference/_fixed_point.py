@@ -52,7 +52,7 @@ class Tape:
     """The records of the steps of an iteration, from which their derivatives are computed.
 
     If all of them take too much memory, the tape stores the state before one in every few steps and repeats
-    these steps when their records are needed: one more iteration in time, the square root in memory.
+    these steps when their records are needed: one more run in time, the square root in memory.
 
     Parameters
     ----------
@@ -120,7 +120,7 @@ def iterate(engine, state, n_examples, *, max_iter, tol, tape, resumed=False):
     engine : Engine
         The engine.
     state : ndarray of shape (n_rows, n_states)
-        Where to start; changed in place.
+        Where to start; may be changed in place.
     n_examples : int
         Number of examples.
     max_iter : int

@@ -17,9 +17,9 @@ from skcrf._numerics import blocks
 
 # More features than this are scaled one by one.
 _MOST_FEATURES = 512
-# Rows per batch for products of different features, and the weight of the features by themselves, which makes
-# up for rows that were left out.
-_MOST_ROWS, _SHRINKAGE = 2048, 1e-3
+# Numbers per batch in rows for products of different features, and the weight of the features by themselves,
+# which makes up for rows that were left out.
+_MOST_NUMBERS, _SHRINKAGE = 2**17, 1e-3
 # Added to variances, because certain labels may be wrong.
 _LEAST_VARIANCE = 0.03
 
@@ -347,7 +347,7 @@ def moments_of(features, purities, n_states, weights, *, constant=False):
     found = Moments(float(weights.sum()), sums, squares, None)
     if n_features > _MOST_FEATURES:
         return found
-    step = max(1, -(-n_rows // _MOST_ROWS))
+    step = max(1, -(-n_rows * n_features // _MOST_NUMBERS))
     rows = features[::step]
     rows = (rows.toarray() if sparse.issparse(rows) else rows).astype(np.float64)
     if constant:
@@ -371,6 +371,8 @@ class Scaling(NamedTuple):
     def from_moments(cls, moments, alpha, unit):
         """Scale weights so that the mean of ``v x x^T`` plus `alpha` becomes `unit` times the identity."""
         mean_squares, alpha = moments.squares / (unit * (moments.n_rows or 1.0)), alpha / unit
+        if not np.isfinite(mean_squares).all():
+            return cls(np.ones_like(mean_squares), np.ones_like(mean_squares))
         mean_squares[mean_squares == 0] = 1.0  # any scale will do
         if moments.products is None:
             scales = np.sqrt(mean_squares + alpha)

@@ -39,8 +39,8 @@ class DownscaledClassifier(CallbackSupportMixin, MetaEstimatorMixin, ClassifierM
     factor : int, default=2
         Height and width of a block in pixels. Blocks at the lower and right border may be smaller.
     missing_label : object, default=None
-        Value in y that marks a hidden label. Masked entries of y are hidden as well; a block is hidden if all
-        its labels are.
+        Value in y that marks a hidden label; must be that of the classifier, if it has one. Masked entries of
+        y are hidden as well; a block is hidden if all its labels are.
 
     Attributes
     ----------
@@ -86,6 +86,12 @@ class DownscaledClassifier(CallbackSupportMixin, MetaEstimatorMixin, ClassifierM
             The fitted estimator.
         """
         check_scalar(self.factor, "factor", Integral, min_val=1)
+        own = {"missing_label": self.missing_label, **self.estimator.get_params()}["missing_label"]
+        if own is not self.missing_label and own != self.missing_label:
+            raise ValueError(
+                f"missing_label must be that of the classifier, {own!r}, got {self.missing_label!r}. "
+                "Set it in both, or mask hidden labels."
+            )
         context = self._init_callback_context(max_subtasks=1)
         context.call_on_fit_task_begin(estimator=self, X=X, y=y)
         small = (X, y) if is_table(X) else self._reduce_both(X, y)

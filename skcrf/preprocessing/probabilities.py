@@ -14,7 +14,7 @@ from sklearn.utils.parallel import Parallel, delayed
 from sklearn.utils.validation import check_is_fitted
 
 from skcrf.data import ImageReader, Labels, check_classes, like_container
-from skcrf.preprocessing._base import BaseSiteTransformer, has_table_rows, load
+from skcrf.preprocessing._base import BaseSiteTransformer, has_table_rows
 
 # Transformations of probabilities (n_pixels, n_classes) to features, and names of the features.
 _METHODS = {
@@ -127,6 +127,9 @@ class ProbabilityFeatures(BaseSiteTransformer):
         """
         return self._fit_with_callbacks(X, y, partial(self._fit_examples, y=y), reset=True)
 
+    def _fit_examples(self, examples, y):
+        self._fit_images(examples, y)
+
     def fit_transform(self, X, y):
         """Fit the classifier, and predict each image by a classifier that was fitted to other images.
 
@@ -142,26 +145,20 @@ class ProbabilityFeatures(BaseSiteTransformer):
         X_out : sequence of ndarray of shape (height, width, n_classes)
             Out-of-fold probabilities in the same kind of container as X, or a table.
         """
-        loaded = load(X)
-        self.fit(loaded, y)
-        examples = self._read(loaded, reset=False)
-        images = self._draw(examples, y)
-        folds = self._folds(len(images))
-        predicted = Parallel(n_jobs=self.n_jobs)(
-            delayed(_predict_fold)(
-                self._classifier(), [images[i].drawn for i in train], [images[i].rows for i in test]
-            )
-            for train, test in folds
-        )
-        order = np.argsort(np.concatenate([test for _, test in folds]))
-        rows = [self._features(*pair) for fold in predicted for pair in fold]
-        rows = [rows[i] for i in order]
+        rows, examples = [], []
+
+        def fit_examples(found):
+            examples[:] = found
+            rows[:] = self._predict_folds(*self._fit_images(found, y))
+
+        self._fit_with_callbacks(X, y, fit_examples, reset=True)
         if has_table_rows(examples[0]):
             return _wrap_data_with_container("transform", np.concatenate(rows), X, self)
         shapes = [(*example.shape, len(self.classes_)) for example in examples]
         return like_container(X, [row.reshape(shape) for row, shape in zip(rows, shapes, strict=True)])
 
-    def _fit_examples(self, examples, y):
+    def _fit_images(self, examples, y):
+        """Fit the classifier to drawn pixels; return the images with these, and the folds."""
         if not hasattr(self.classifier, "predict_proba") or isinstance(self.classifier, type):
             raise TypeError(f"classifier must be a classifier with predict_proba, got {self.classifier!r}.")
         if self.method not in _METHODS:
@@ -170,8 +167,20 @@ class ProbabilityFeatures(BaseSiteTransformer):
         if self.n_samples is not None:
             check_scalar(self.n_samples, "n_samples", Integral, min_val=1)
         images = self._draw(examples, y)
-        self._folds(len(images))
+        folds = self._folds(len(images))
         self.classifier_ = _fit_classifier(self._classifier(), [image.drawn for image in images])
+        return images, folds
+
+    def _predict_folds(self, images, folds):
+        """Return the features of each image by a classifier that was fitted to other images."""
+        predicted = Parallel(n_jobs=self.n_jobs)(
+            delayed(_predict_fold)(
+                self._classifier(), [images[i].drawn for i in train], [images[i].rows for i in test]
+            )
+            for train, test in folds
+        )
+        rows = [self._features(*pair) for fold in predicted for pair in fold]
+        return [rows[i] for i in np.argsort(np.concatenate([test for _, test in folds]))]
 
     def _draw(self, examples, y):
         """Set the classes, and return the pixels of each image with those that are drawn."""

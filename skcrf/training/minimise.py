@@ -20,8 +20,9 @@ from skcrf.losses import LOSSES, UnivariateLogistic
 from skcrf.models import Combinations
 from skcrf.training.compatibility import optimizer_of_start
 
-# Iterations that find the scale of weights and the coupling of a start.
-_SCALE_ITERATIONS = 8
+# Iterations and largest number of batches that find the scale of weights and the coupling of a start: two
+# numbers do not need all examples.
+_SCALE_ITERATIONS, _SCALE_BATCHES = 8, 16
 
 # Starts
 
@@ -82,6 +83,8 @@ def start_from_coupled(objective, fit_start, rng):
     w = start_from_independent(objective, fit_start, rng)
     if not objective.is_smooth or not _has_edges(objective):
         return w
+    some = objective.batches[:: -(-len(objective.batches) // _SCALE_BATCHES)]
+    objective = objective.replace(batches=some)
     coupling = objective.model.coupling(objective.moments(w))
     if coupling is None:
         return w
@@ -296,7 +299,7 @@ class Monitor:
         change : ChangeOfVariables, default=None
             Variables to minimise over, such as few combinations of weights.
         max_iter : int, default=None
-            Maximum number of iterations; None for that of the estimator.
+            Number of iterations that are enough; None for the largest number of the estimator.
 
         Returns
         -------
@@ -315,9 +318,10 @@ class Monitor:
 
         self.restart(w)
         rng = deepcopy(check_random_state(fit.random_state))
-        options = {"max_iter": max_iter or fit.max_iter, "tol": fit.tol, "change": change, "rng": rng}
+        limit = fit.max_iter if max_iter is None else min(max_iter, fit.max_iter)
+        options = {"max_iter": limit, "tol": fit.tol, "change": change, "rng": rng}
         result = minimise(optimizer, objective, w, callback=callback, **options)
-        if not result.success:
+        if not result.success and max_iter is None:
             self._print(f"start from {title} did not converge ({result.message})", result.fun)
         return result.x
 

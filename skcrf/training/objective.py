@@ -237,17 +237,17 @@ class Objective:
 
     def share(self, w, batches):
         """Return the part that batches contribute to the mean loss of all, without the penalty."""
-        evaluation = self._evaluation(w)._replace(resume=False)
+        evaluation = self._evaluation(self.change.to_weights(w))._replace(resume=False)
         value, gradient, self.converged = self._mean(
             evaluation, batches, self._n_labels, penalty=False, title="block"
         )
-        return value, gradient
+        return value, self.change.pull_back(gradient)
 
     def training_error(self, w):
         """Return the weighted fraction of labels that are predicted wrong, or None if it is not known."""
         if self.count_errors is None:
             return None
-        count = self.count_errors(self.model, w)
+        count = self.count_errors(self.model, self.change.to_weights(w))
         wrong = self.run(count, self.batches, among=self._all_batches, title="training error")
         return float(sum(wrong) / self._n_labels)
 

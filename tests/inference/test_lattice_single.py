@@ -38,6 +38,7 @@ def test_single_precision_is_close_to_double(rho, connectivity, tied, n_states, 
     assert engines_of(single) == engines_of(double) == {"LatticeEngine"}
     assert single.mu.dtype == single.log_z.dtype == np.float64
     assert_allclose(single.mu, double.mu, rtol=0, atol=1e-5)
+    assert_allclose(single.mu.sum(axis=1), 1.0, rtol=0, atol=1e-12)
     assert_allclose(single.log_z, double.log_z, rtol=1e-5)
     d_mu = rng.normal(size=double.mu.shape)
     gradients = (inference.backward(beliefs, d_mu) for beliefs in (single, double))

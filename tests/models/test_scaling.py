@@ -126,6 +126,14 @@ def test_features_that_are_zero_or_equal_have_finite_scales(seed):
         assert np.isfinite(w).all()
 
 
+def test_features_without_finite_squares_are_not_scaled():
+    model, batch = draw(np.random.default_rng(0), to=lambda X: 1e160 * X)
+    with np.errstate(over="ignore", invalid="ignore"):
+        change = change_for(model, batch)
+    v = np.ones(model.pack(model.zeros()).size)
+    assert_allclose(model.unpack(change.to_weights(v))["coef"], 1.0)
+
+
 def test_models_change_nothing_by_default():
     class Plain(BaseModel):
         shapes = {"coef": (2,)}

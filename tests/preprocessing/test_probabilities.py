@@ -117,6 +117,25 @@ def test_results_depend_on_the_seed_but_not_on_the_number_of_jobs():
     assert not np.array_equal(first[0], other[0])
 
 
+def test_splits_may_be_an_iterator():
+    rng = np.random.default_rng(0)
+    X = list(rng.normal(size=(4, 3, 5, 2)))
+    Y = [np.arange(15).reshape(3, 5) % 2 for _ in X]
+    results = [
+        ProbabilityFeatures(GaussianNB(), cv=cv, random_state=0).fit_transform(X, Y)
+        for cv in (KFold(2), KFold(2).split(X))
+    ]
+    assert_array_equal(*results)
+
+
+def test_missing_labels_of_both_classifiers_must_agree():
+    X, Y = [np.zeros((4, 4, 1))], [np.array([[0, 0, -1, 1]] * 4)]
+    est = DownscaledClassifier(quick(missing_label=-1))
+    with pytest.raises(ValueError, match="missing_label must be that of the classifier, -1, got None"):
+        est.fit(X, Y)
+    assert est.set_params(missing_label=-1).fit(X, Y).classes_.tolist() == [0, 1]
+
+
 def test_classes_that_a_fold_lacks_have_the_least_probability():
     X, Y = colour_images()
     Y = [np.where(y == "red", "blue", y) if i < 3 else y for i, y in enumerate(Y)]

@@ -81,7 +81,8 @@ def test_random_state_chooses_the_images_of_early_stages(images):
     X, Y = images
     fits = []
     for seed, n_jobs in ((0, 1), (0, 2), (1, 1)):
-        est = quick(random_state=seed, n_jobs=n_jobs).set_params(schedule="doubling", schedule__first=1)
+        est = quick(random_state=seed, n_jobs=n_jobs, max_iter=200)
+        est.set_params(schedule="doubling", schedule__first=1)
         fits.append(est.fit(X, Y).coef_)
     assert_array_equal(fits[0], fits[1])
     assert (fits[0] != fits[2]).any()

@@ -17,7 +17,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from small_images import flat, ragged_images
 
-from skcrf import GridCRFClassifier
+from skcrf import GraphCRFClassifier, GridCRFClassifier
 from skcrf.datasets import make_binary_denoising
 from skcrf.inference import BP, TRW
 from skcrf.losses import LOSSES
@@ -128,6 +128,23 @@ def test_random_start_depends_on_the_random_state_only(images):
         fits = [quick(init="random", max_iter=1, random_state=s).fit(X[:1], Y[:1]).coef_ for s in (0, 0, 1)]
     assert_array_equal(fits[0], fits[1])
     assert (fits[0] != fits[2]).all()
+
+
+def test_random_starts_differ_without_a_random_state(images):
+    X, Y = images
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        fits = [quick(init="random", max_iter=1).fit(X[:1], Y[:1]).coef_ for _ in range(2)]
+    assert (fits[0] != fits[1]).all()
+
+
+def test_hidden_states_differ_after_a_random_start():
+    """Two labels that are always equal are joined by a hidden node; only random starts use its states."""
+    X = [(np.zeros((3, 1)), [[0, 2], [1, 2]], np.array([False, False, True]))] * 6
+    Y = [np.ma.masked_array([label, label, 0], [False, False, True]) for label in (0, 1, 0, 1, 0, 1)]
+    options = {"inference": "exact", "loss": "likelihood", "alpha": 1e-4, "random_state": 0}
+    assert GraphCRFClassifier(**options, init="independent").fit(X, Y).n_iter_ == 0  # log(2) per label
+    assert GraphCRFClassifier(**options, init="random").fit(X, Y).loss_curve_[-1] < 0.55 * np.log(2)
 
 
 def test_independent_start_is_logistic_regression(evaluated):

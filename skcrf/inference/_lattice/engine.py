@@ -263,7 +263,7 @@ class LatticeEngine(MessageEngine):
         # Kernels write to q and to scratch memory, and several threads may differentiate the same beliefs.
         other = copy_of(self)
         other.q, other.effects = self._new_effects()
-        other.scratch, other._state_of_q = self._new_scratch(), None
+        other.scratch, other._state_of_q, other.measure = self._new_scratch(), None, False
         return other.recorded_step(copy(state), np.ones(self.graph.n_examples, dtype=bool))[2]
 
     def _sweep_all(self, state, active, record):

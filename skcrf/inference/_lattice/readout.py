@@ -39,6 +39,7 @@ from skcrf.inference._lattice.message import (
 )
 from skcrf.inference._lattice.potts import add_pairs, expect_pairs
 from skcrf.inference._lattice.vector import (
+    WIDTH,
     load,
     number,
     shifted,
@@ -263,6 +264,19 @@ def marginals(tiles, state, q_by_columns, effects, scratch, mu):
                     for x in range(n_values):
                         value = np.float64(number(belief, x * lanes + lane))
                         mu[first + lane, n_labels - n_values + x] = value
+                if width_of(belief) > WIDTH:  # sums of float32 are 1 to single precision only
+                    _divide_by_sums(mu[first : first + min(lanes, width - s * lanes)])
+
+
+@kernel
+def _divide_by_sums(rows):
+    """Divide each row by its sum."""
+    for i in range(len(rows)):
+        total = 0.0
+        for x in range(rows.shape[1]):
+            total += rows[i, x]
+        for x in range(rows.shape[1]):
+            rows[i, x] /= total
 
 
 @kernel
