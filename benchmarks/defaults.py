@@ -113,7 +113,8 @@ def fit(train, setting, steps):
     max_iter, tol = ITERATIONS[setting.iterations]
     crf = GridCRFClassifier(
         inference=TRW(rho=RHO[setting.rho], max_iter=max_iter, tol=tol),
-        optimizer=LBFGS(memory=setting.memory),
+        optimizer=LBFGS(memory=setting.memory, precondition=False),
+        init="independent",
         max_iter=steps,
     )
     recorder = Recorder()
