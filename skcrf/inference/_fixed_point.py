@@ -90,7 +90,7 @@ class Tape:
         Yields
         ------
         record : object
-            What the engine recorded of a step.
+            Record of a step, which only the engine reads.
         active : ndarray of shape (n_examples,)
             The examples that took it.
         """
